@@ -221,10 +221,9 @@ def curves_of_table(
             raise UserError(f"curve is empty in row {row}; name it or drop the column.")
         names = frame["curve"].astype(str)
     else:
-        present = [name for name in curve_key(frame) if name in frame.columns]
-        varying = [n for n in present if frame[n].nunique() > 1]
-        if seeds_together:
-            varying = [name for name in varying if name != "seed"]
+        apart = set(frame.columns) - ({"seed"} if seeds_together else set())
+        present = [name for name in curve_key(frame) if name in apart]
+        varying = [name for name in present if frame[name].nunique() > 1]
         names = pd.Series([curve_label(row, varying) for _, row in frame.iterrows()])
     groups = frame.groupby(names.to_numpy(object), sort=False)
     return {str(name): part for name, part in groups}
@@ -314,9 +313,8 @@ def _residuals(fit: LawFit) -> list[str]:
     ]
     pairs = zip(fit.observations.batch_size, fit.residuals, strict=True)
     cells = [f"{b:.12g}: {'bound' if np.isnan(r) else f'{r:+.2f}'}" for b, r in pairs]
-    for start in range(0, len(cells), 6):
-        lines.append("    " + "  ".join(cells[start : start + 6]))
-    return lines
+    rows = [cells[start : start + 6] for start in range(0, len(cells), 6)]
+    return lines + ["    " + "  ".join(row) for row in rows]
 
 
 def _regimes(curve: CurveFit) -> list[str]:

@@ -174,12 +174,13 @@ def compare(
     for name, other in wanted:
         both, of_both = (curves[name], curves[other]), (joint[name], joint[other])
         refused, small = _unlike(*both), _below_interval(both, of_both)
+        # A ratio that is refused keeps its ends.
+        may_be_0 = [set() if refused else vanishing[each] for each in (name, other)]
         for q in QUANTITIES:
             ratio = _distribution(parts[name][q], parts[other][q], first)
             verdict = refused or (_SMALL if q in small else "")
-            low = _open_by(q, vanishing[name], vanishing[other])
-            high = _open_by(q, vanishing[other], vanishing[name])
-            ratios.append(_opened(_ratio(ratio, level, verdict), low, high))
+            low, high = _open_by(q, *may_be_0), _open_by(q, *may_be_0[::-1])
+            ratios.append(_ratio(ratio, level, verdict, low, high))
     adjusted = [
         replace(ratio, p_adjusted=float(p), verdict=_verdict(ratio, p, level, margin))
         for ratio, p in zip(ratios, holm([r.p_adjusted for r in ratios]), strict=True)
@@ -265,18 +266,26 @@ def _distribution(one: Part, other: Part, joint: Posterior) -> Distribution:
     return Distribution.of(values, widths, weights * joint.slices[kept][:, None, None])
 
 
-def _ratio(distribution: Distribution, level: float, verdict: str) -> Ratio:
-    estimate = Estimate.of(distribution, level)
+def _ratio(
+    distribution: Distribution,
+    level: float,
+    verdict: str,
+    low: set[str],
+    high: set[str],
+) -> Ratio:
+    """Returns a ratio of which some constants open the ends."""
     above = distribution.probability_above(1.0)
+    # c1 may be less than any c1 that is allowed: that it is more cannot be found.
+    above = min(above, 0.5) if "c1" in low else above
+    above = max(above, 0.5) if "c1" in high else above
+    p_value = np.nan if verdict.startswith("refused") else 2 * min(above, 1 - above)
     middles = np.abs(distribution.middles)
     order = np.argsort(middles)
     total = np.cumsum(distribution.masses[order])
     within = float(np.exp2(np.interp(level, total, middles[order])))
-    p_value = 2 * min(above, 1 - above)
-    if verdict.startswith("refused"):
-        p_value = float("nan")
+    estimate = Estimate.of(distribution, level, not low, not high)
     ends = estimate.value, estimate.low, estimate.high
-    return Ratio(*ends, above, p_value, within, verdict)
+    return Ratio(*ends, above, p_value, np.inf if low or high else within, verdict)
 
 
 def _vanishing(
@@ -301,23 +310,6 @@ def _open_by(quantity: str, curve: set[str], reference: set[str]) -> set[str]:
     if quantity == "critical_batch_size":
         return curve & {"c1"} | reference & {"c2"}
     return curve & {quantity}
-
-
-def _opened(ratio: Ratio, low: set[str], high: set[str]) -> Ratio:
-    """Returns a ratio with its ends open by some constants."""
-    if not (low or high) or np.isnan(ratio.p_adjusted):
-        return ratio
-    # c1 may be less than any c1 that is allowed: that it is more cannot be found.
-    above = min(ratio.probability, 0.5) if "c1" in low else ratio.probability
-    above = max(above, 0.5) if "c1" in high else above
-    return replace(
-        ratio,
-        low=0.0 if low else ratio.low,
-        high=np.inf if high else ratio.high,
-        probability=above,
-        p_adjusted=2 * min(above, 1 - above),
-        within=np.inf,
-    )
 
 
 def _unlike(one: Observations, other: Observations) -> str:

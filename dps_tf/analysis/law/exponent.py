@@ -22,13 +22,10 @@ def exponent_of(curves: Mapping[str, Observations]) -> Distribution:
 
 
 def exponent_of_all(tables: Sequence[Distribution]) -> Distribution:
-    """Returns the exponent a that tables have in common.
+    """Returns the exponent a that tables have in common, given `exponent_of` of each.
 
     Each table has a residual scale of its own: given the exponent they are independent,
     and the prior counts once.
-
-    Args:
-        tables: what `exponent_of` returns of each.
     """
     bins = len(tables[0].masses)
     low = min(each.low for each in tables)

@@ -138,12 +138,8 @@ class LawFit:
     @property
     def critical_averaged(self) -> Estimate:
         """The critical batch size (c1/c2)^(1/a), averaged over a."""
-        return Estimate.of(
-            self.free.critical_batch_size,
-            self.level,
-            self.slope_resolved,
-            self.plateau_resolved,
-        )
+        resolved = self.slope_resolved, self.plateau_resolved
+        return Estimate.of(self.free.critical_batch_size, self.level, *resolved)
 
     def steps(self, batch_size: Floats) -> Floats:
         """Returns c1/B + c2 of the estimates, in steps."""
@@ -213,14 +209,13 @@ def fit_law(observations: Observations, level: float = LEVEL) -> LawFit:
     slope = support(posterior, observations, "c1") >= needed
     c1 = Estimate.of(posterior.c1, level, has_low=slope)
     c2 = Estimate.of(posterior.c2, level, has_low=plateau)
+    critical = Estimate.of(posterior.critical_batch_size, level, slope, plateau)
     curve = np.log2(c1.value / observations.batch_size + c2.value)
     residuals = np.log2(observations.middle) - curve
     return LawFit(
         c1=c1,
         c2=c2,
-        critical_batch_size=Estimate.of(
-            posterior.critical_batch_size, level, slope, plateau
-        ),
+        critical_batch_size=critical,
         level=level,
         scale=Estimate.of(posterior.residual_scale, level),
         residuals=np.where(observations.is_bound, np.nan, residuals),

@@ -99,7 +99,8 @@ def _evaluate(
         for _ in range(_PASSES):
             axes, widths = zip(*map(cells_between, ends, coarse), strict=True)
             density = _density(points, lattice, axes, scale, null, widths)
-            narrower = [_narrowed(density, i, ends, widths, limits) for i in (0, 1)]
+            tops = density.max(axis=2), density.max(axis=1)
+            narrower = list(map(_narrowed, tops, ends, widths, limits))
             sizes = [np.ptp(each, axis=2).prod(axis=0) for each in (narrower, ends)]
             ends = narrower
             if (sizes[0] > 0.6 * sizes[1]).all():
@@ -111,24 +112,19 @@ def _evaluate(
     return Posterior(lattice, axes[0], axes[1], density, np.asarray(weight))
 
 
-def _narrowed(
-    density: Floats,
-    axis: int,
-    ends: Sequence[Floats],
-    widths: Sequence[Floats],
-    limits: Sequence[Floats],
-) -> Floats:
-    """Returns the ends of what is not negligible in each slice, [s, 2]."""
-    top = density.max(axis=2 - axis)
+def _narrowed(top: Floats, ends: Floats, widths: Floats, limits: Floats) -> Floats:
+    """Returns the ends of what is not negligible along an axis, [s, 2].
+
+    `top` is the greatest density at each value of the axis, [s, g].
+    """
     if top.shape[1] == 1:
-        return ends[axis]
+        return ends
     kept = top > top.max(axis=1, keepdims=True) - NEGLIGIBLE
     first = kept.argmax(axis=1)
     last = kept.shape[1] - kept[:, ::-1].argmax(axis=1)
-    low = ends[axis][:, 0] + widths[axis] * (first - 1)
-    high = ends[axis][:, 0] + widths[axis] * (last + 1)
-    kept_ends = np.stack([low, high], axis=1)
-    return kept_ends.clip(limits[axis][:, :1], limits[axis][:, 1:])
+    places = np.stack([first - 1, last + 1], axis=1)
+    wider: Floats = ends[:, :1] + widths[:, None] * places
+    return wider.clip(limits[:, :1], limits[:, 1:])
 
 
 def _density(
