@@ -77,11 +77,8 @@ class FitSettings:
 class CurveFit:
     """The law and the regimes of one curve.
 
-    Attributes:
-        curve: its name.
-        fit: the law.
-        regimes: on the fit, then on the measured points.
-        left_out: rows of the table without a usable steps-to-result.
+    The regimes are those on the fit, then those on the measured points; `left_out`
+    counts the rows of the table without a usable steps-to-result.
     """
 
     curve: str

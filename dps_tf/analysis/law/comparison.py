@@ -87,13 +87,9 @@ _SIDES, _SMALL = ("higher", "lower"), "smaller than an evaluation interval"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several curves with one residual scale.
+    """Several curves with one residual scale, `scale` in octaves.
 
-    Attributes:
-        ratios: one per pair, in the order given.
-        scale: residual scale in octaves.
-        level: nominal coverage of the intervals.
-        margin: factor within which curves count as equal.
+    `ratios` has one per pair, in the order given; for the rest see `compare`.
     """
 
     ratios: tuple[CurveRatio, ...]

@@ -85,18 +85,17 @@ class Ranges:
 
     def narrowed(self, lattice: Lattice, evidence: Floats) -> Ranges:
         """Returns the ranges of what is not negligible, a cell wider."""
-        weight = logsumexp(
-            (evidence + lattice.log_measure).reshape(lattice.shape), axis=2
-        )
-        log_scale = np.log(lattice.scale.reshape(lattice.shape)[:, 0, 0])
+        shape = lattice.shape
+        weight = logsumexp((evidence + lattice.log_measure).reshape(shape), axis=2)
+        log_scale = np.log(lattice.scale.reshape(shape)[:, 0, 0])
         of_scale = logsumexp(weight, axis=1)
         kept = log_scale[of_scale > of_scale.max() - NEGLIGIBLE]
         wider = kept[[0, -1]] + lattice.scale_step * np.array([-1, 1])
         scales = np.clip(wider, *self.scales)
-        if lattice.shape[1] == 1:
+        if shape[1] == 1:
             return replace(self, scales=scales)
-        log_a = np.log(lattice.exponent.reshape(lattice.shape)[:, :, 0])
-        step = lattice.exponent_step.reshape(lattice.shape)[:, 0, 0]
+        log_a = np.log(lattice.exponent.reshape(shape)[:, :, 0])
+        step = lattice.exponent_step.reshape(shape)[:, 0, 0]
         kept_a = weight > weight.max(axis=1, keepdims=True) - _NEGLIGIBLE_EXPONENT
         low = np.where(kept_a, log_a, np.inf).min(axis=1) - step
         high = np.where(kept_a, log_a, -np.inf).max(axis=1) + step
