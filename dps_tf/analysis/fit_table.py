@@ -1,10 +1,7 @@
 """Anybody's table of steps-to-result, fitted: from a CSV file to fits and their text.
 
-Columns: batch_size and steps_to_result; optionally bracket_low (the evaluation before;
-without steps_to_result, K* is only known to be more), noise and seed (see
-`Observations`) and curve, a name. A results table of this package is such a table too:
-its curves are told by the columns of the cell that vary, and its bounds are treated as
-bounds.
+`dps_tf.fit` lists the columns. The curves of a results table are named by the columns
+of the cell that vary, and its bounds are treated as bounds.
 """
 
 from __future__ import annotations
@@ -24,13 +21,14 @@ from dps_tf.analysis.law import (
     LEVEL,
     MARGIN,
     MINIMUM_POINTS,
+    PRIOR,
     UNLIKE_SEARCHES,
     Comparison,
     Estimate,
     LawFit,
     Observations,
-    common_exponent,
     compare,
+    exponent_of,
     fit_law,
     misfits,
 )
@@ -79,11 +77,8 @@ class FitSettings:
 class CurveFit:
     """The law and the regimes of one curve.
 
-    Attributes:
-        curve: its name.
-        fit: the law.
-        regimes: on the fit, then on the measured points.
-        left_out: rows of the table without a usable steps-to-result.
+    The regimes are those on the fit, then those on the measured points; `left_out`
+    counts the rows of the table without a usable steps-to-result.
     """
 
     curve: str
@@ -161,10 +156,10 @@ def fit_table(
     """
     settings = settings or FitSettings()
     parts = curves_of_table(frame, seeds_together=True)
-    found = observations_by_curve(frame, seeds_together=True)
-    sizes = {name: points.batch_sizes for name, points in found.items()}
+    observed = observations_by_curve(frame, seeds_together=True)
+    sizes = {name: points.batch_sizes for name, points in observed.items()}
     too_short = {name: size for name, size in sizes.items() if size < MINIMUM_POINTS}
-    usable = {name: points for name, points in found.items() if name not in too_short}
+    usable = {n: points for n, points in observed.items() if n not in too_short}
     if not usable:
         most = max(too_short.values(), default=0)
         raise UserError(
@@ -182,7 +177,7 @@ def fit_table(
         comparison = compare(
             usable, reference, margin=margin, level=level, searches=searches
         )
-        exponent = common_exponent(usable, level)
+        exponent = Estimate.of(exponent_of(usable), level)
     elif reference is not None and reference not in usable:
         raise UserError(f"--reference={reference!r} is not a curve that can be fitted.")
     return TableFit(curves, too_short, comparison, exponent)
@@ -223,10 +218,9 @@ def curves_of_table(
             raise UserError(f"curve is empty in row {row}; name it or drop the column.")
         names = frame["curve"].astype(str)
     else:
-        present = [name for name in curve_key(frame) if name in frame.columns]
-        varying = [n for n in present if frame[n].nunique() > 1]
-        if seeds_together:
-            varying = [name for name in varying if name != "seed"]
+        apart = set(frame.columns) - ({"seed"} if seeds_together else set())
+        present = [name for name in curve_key(frame) if name in apart]
+        varying = [name for name in present if frame[name].nunique() > 1]
         names = pd.Series([curve_label(row, varying) for _, row in frame.iterrows()])
     groups = frame.groupby(names.to_numpy(object), sort=False)
     return {str(name): part for name, part in groups}
@@ -240,8 +234,8 @@ def _observations(rows: pd.DataFrame) -> Observations:
     table["seed"] = rows["seed"].to_numpy() if "seed" in rows.columns else 0
     is_beyond = table["steps_to_result"].isna() & (table["bracket_low"] > 0)
     table.loc[is_beyond, "steps_to_result"] = np.inf
-    known = table[table["steps_to_result"].notna()]
-    return Observations.of(*(known[name].to_numpy() for name in [*columns, "seed"]))
+    table = table[table["steps_to_result"].notna()]
+    return Observations.of(*(table[name].to_numpy() for name in [*columns, "seed"]))
 
 
 def text_of(table: TableFit) -> str:
@@ -290,7 +284,7 @@ def _law(fit: LawFit) -> list[str]:
     ]
     lines += [
         f"  medians and {100 * fit.level:g} % intervals; prior:",
-        f"    {fit.prior};",
+        f"    {PRIOR};",
         f"    {EXPONENT_PRIOR}",
     ]
     few = f"Fewer than {FEW_POINTS} batch sizes with more than a bound: the prior "
@@ -316,9 +310,8 @@ def _residuals(fit: LawFit) -> list[str]:
     ]
     pairs = zip(fit.observations.batch_size, fit.residuals, strict=True)
     cells = [f"{b:.12g}: {'bound' if np.isnan(r) else f'{r:+.2f}'}" for b, r in pairs]
-    for start in range(0, len(cells), 6):
-        lines.append("    " + "  ".join(cells[start : start + 6]))
-    return lines
+    rows = [cells[start : start + 6] for start in range(0, len(cells), 6)]
+    return lines + ["    " + "  ".join(row) for row in rows]
 
 
 def _regimes(curve: CurveFit) -> list[str]:
@@ -351,15 +344,15 @@ def _end(regime: Regime, smallest: float) -> str:
     return f"<{smallest:.12g}" if below else number(regime.batch_size)
 
 
-def _comparison(found: Comparison, exponent: Estimate) -> list[str]:
-    scale = found.scale
+def _comparison(comparison: Comparison, exponent: Estimate) -> list[str]:
+    scale = comparison.scale
     lines = [
         f"all curves together, one residual scale of {scale.value:.2f} octaves "
         f"({scale.low:.2f} to {scale.high:.2f});",
         f"exponent a in common {exponent.value:.2f} ({exponent.low:.2f} to "
         f"{exponent.high:.2f}). Ratios:",
     ]
-    for pair in found.ratios:
+    for pair in comparison.ratios:
         lines.append(f"  {pair.curve} / {pair.reference}")
         if pair.searches:
             lines.append(f"    unlike searches: {pair.searches}")
@@ -374,10 +367,10 @@ def _comparison(found: Comparison, exponent: Estimate) -> list[str]:
                 f"    {label:<6} x {_span(ratio).lstrip()}  {test}{within}: "
                 f"{ratio.verdict}"
             )
-    if any(pair.searches for pair in found.ratios):
+    if any(pair.searches for pair in comparison.ratios):
         lines += _wrapped(UNLIKE_SEARCHES)
     return [
         *lines,
         "  (p: twice that of the less likely side of 1, adjusted (Holm); factors",
-        f"  beyond that of `within` are excluded at {100 * found.level:g} %)",
+        f"  beyond that of `within` are excluded at {100 * comparison.level:g} %)",
     ]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.law import Draws, Observations, posterior
+from dps_tf.analysis.law import Draws, Observations, posteriors
 from dps_tf.analysis.tables import Floats, require, study_key
 from dps_tf.core import UserError
 
@@ -139,7 +139,7 @@ def step_time_model(
         devices=devices,
         assumption=_assumption(devices, measured, communication),
         price=price * devices,
-        draws=posterior(Observations.of(1 / share, seconds)).draws(DRAWS),
+        draws=posteriors([Observations.of(1 / share, seconds)])[0].draws(DRAWS),
         communication=communication or 0.0,
     )
 

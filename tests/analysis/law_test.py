@@ -9,15 +9,15 @@ from scipy.special import ndtr
 from scipy.stats import multivariate_normal, norm, t
 
 from dps_tf.analysis.law import (
+    Estimate,
     Observations,
-    common_exponent,
+    exponent_of,
     fit_law,
     integration,
     misfits,
-    posterior,
+    posteriors,
     prior,
 )
-from dps_tf.analysis.law.lattice import Resolution
 from dps_tf.analysis.law.likelihood import log_likelihood
 from dps_tf.core import UserError
 
@@ -148,7 +148,7 @@ def test_the_posterior_is_the_one_that_is_stated():
     worst = []
     for seed in range(50):
         observations = simulated(seed)
-        found = posterior(observations)
+        [found] = posteriors([observations])
         wanted, ends = brute_force(observations, found), ends_of(found)
         width = wanted[:, 1:] - wanted[:, :1]
         worst.append(np.abs((ends - wanted) / width).max())
@@ -159,8 +159,8 @@ def test_the_posterior_is_the_one_that_is_stated():
 @pytest.mark.parametrize("seed", range(3))
 def test_doubling_the_resolution_moves_no_end_by_a_hundredth_of_the_interval(seed):
     observations = simulated(seed)
-    one = ends_of(posterior(observations))
-    two = ends_of(posterior(observations, resolution=Resolution(56, 40, 80)))
+    one = ends_of(posteriors([observations])[0])
+    two = ends_of(posteriors([observations], refinement=2)[0])
     assert np.abs((one - two) / (two[:, 1:] - two[:, :1])).max() < 0.01
 
 
@@ -307,7 +307,7 @@ def test_upper_ends_do_not_hang_on_the_largest_scale_thought_possible(monkeypatc
     ends = []
     for ceiling in (1.0, 2.0, 4.0):
         ends_of_scale = (np.log(0.01), np.log(ceiling))
-        monkeypatch.setattr(integration, "_LOG_SCALES", ends_of_scale)
+        monkeypatch.setattr(integration, "_LOG_SCALES", np.array(ends_of_scale))
         fit = fit_law(Observations.of(sizes, steps, 0.95 * steps))
         ends.append((fit.c1.high, fit.c2.high))
     # A prior flat in c2 had 15,000, 19,000 and 218,000 as upper ends at such sizes.
@@ -315,7 +315,7 @@ def test_upper_ends_do_not_hang_on_the_largest_scale_thought_possible(monkeypatc
     # moves by 0.19 and 0.28.
     assert np.ptp(np.log2(ends), axis=0).max() < 0.25
     assert fit.is_short and not fit_law(Observations.of(B, 1e5 / B + 300)).is_short
-    assert "log-uniform" in fit.prior
+    assert "log-uniform" in fit.to_json()["prior"]
 
 
 def test_prior_of_c2_is_proper_and_has_the_least_k_star_as_its_median():
@@ -386,7 +386,7 @@ def test_an_exponent_that_is_not_1_is_found_and_c1_over_c2_averaged_over_it():
     assert fit.critical_batch_size.high < true
     assert any("exponent of B lies between" in text for text in misfits(fit))
     both = {"a": fit.observations, "b": Observations.of(sizes, 2 * steps)}
-    together = common_exponent(both)
+    together = Estimate.of(exponent_of(both))
     assert together.high - together.low < fit.exponent.high - fit.exponent.low
 
 

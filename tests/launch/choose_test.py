@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from dps_tf.analysis.law import Estimate, Observations, compare, posterior
+from dps_tf.analysis.law import Estimate, Observations, compare, posteriors
 from dps_tf.core import NoisyQuadratic
 from tests.core.quadratic_search import steps_to_loss
 from tests.packaging.source_tree import SOURCE_TREE
@@ -41,7 +41,7 @@ def test_the_lattice_gives_the_intervals_of_the_law(script, places):
     lattice, part = script.Lattice(points()), script.part(points(), places)
     for asked in script.ASKED:
         found = lattice.estimate(places, asked)
-        law = Estimate.of(getattr(posterior(part), asked))
+        law = Estimate.of(getattr(posteriors([part])[0], asked))
         ends = np.log2([found.low / law.low, found.high / law.high])
         assert np.abs(ends).max() < 0.05
 

@@ -19,7 +19,7 @@ from dps_tf.analysis.law.comparison import (
     holm,
 )
 from dps_tf.analysis.law.distribution import Distribution
-from dps_tf.analysis.law.exponent import common_exponent, exponent_of, exponent_of_all
+from dps_tf.analysis.law.exponent import exponent_of, exponent_of_all
 from dps_tf.analysis.law.fit import (
     FEW_POINTS,
     LEVEL,
@@ -30,7 +30,7 @@ from dps_tf.analysis.law.fit import (
     fit_law,
     misfits,
 )
-from dps_tf.analysis.law.integration import posterior
+from dps_tf.analysis.law.integration import posteriors
 from dps_tf.analysis.law.likelihood import Observations
 from dps_tf.analysis.law.posterior import Draws, Posterior
-from dps_tf.analysis.law.prior import EXPONENT_PRIOR
+from dps_tf.analysis.law.prior import EXPONENT_PRIOR, PRIOR

@@ -17,7 +17,7 @@ import pandas as pd
 
 from dps_tf.analysis.law.distribution import Distribution
 from dps_tf.analysis.law.fit import LEVEL, Estimate, check
-from dps_tf.analysis.law.integration import joint_posterior
+from dps_tf.analysis.law.integration import posteriors
 from dps_tf.analysis.law.likelihood import Observations
 from dps_tf.analysis.law.posterior import Posterior
 from dps_tf.analysis.law.prior import log_prior_of_c2
@@ -79,8 +79,7 @@ class CurveRatio:
     @property
     def moves(self) -> tuple[str, ...]:
         """Which of c1 and c2 differ, by their verdicts."""
-        both = {"c1": self.c1, "c2": self.c2}
-        return tuple(n for n, ratio in both.items() if ratio.verdict in _SIDES)
+        return tuple(n for n in ("c1", "c2") if getattr(self, n).verdict in _SIDES)
 
 
 _SIDES, _SMALL = ("higher", "lower"), "smaller than an evaluation interval"
@@ -88,13 +87,9 @@ _SIDES, _SMALL = ("higher", "lower"), "smaller than an evaluation interval"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several curves with one residual scale.
+    """Several curves with one residual scale, `scale` in octaves.
 
-    Attributes:
-        ratios: one per pair, in the order given.
-        scale: residual scale in octaves.
-        level: nominal coverage of the intervals.
-        margin: factor within which curves count as equal.
+    `ratios` has one per pair, in the order given; for the rest see `compare`.
     """
 
     ratios: tuple[CurveRatio, ...]
@@ -123,10 +118,8 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the table as JSON; None stands for infinity and for NaN."""
-        table = self.to_frame().astype(object)
-        known = table.notna() & ~table.isin([np.inf])
-        rows = table.where(known, None).to_dict("records")
-        scale = self.scale.to_json()
+        table = self.to_frame().astype(object).replace({np.nan: None, np.inf: None})
+        rows, scale = table.to_dict("records"), self.scale.to_json()
         return {"residual_scale_octaves": scale, "margin": self.margin, "ratios": rows}
 
 
@@ -169,19 +162,21 @@ def compare(
         raise UserError(f"margin is {margin!r}; it must be a factor above 1.")
     for name, observations in curves.items():
         check(observations, level, name)
-    posteriors = joint_posterior(list(curves.values()))
-    found = dict(zip(curves, posteriors, strict=True))
-    parts = {name: _by_slice(each) for name, each in found.items()}
-    vanishing = {name: _vanishing(found[name], curves[name], level) for name in found}
+    joint = dict(zip(curves, posteriors(list(curves.values())), strict=True))
+    first = next(iter(joint.values()))
+    parts = {name: _by_slice(each) for name, each in joint.items()}
+    vanishing = {name: _vanishing(joint[name], curves[name], level) for name in joint}
     ratios = []
     for name, other in wanted:
-        both, of_both = (curves[name], curves[other]), (found[name], found[other])
+        both, of_both = (curves[name], curves[other]), (joint[name], joint[other])
         refused, small = _unlike(*both), _below_interval(both, of_both)
+        # A ratio that is refused keeps its ends.
+        may_be_0 = [set() if refused else vanishing[each] for each in (name, other)]
         for q in QUANTITIES:
-            ratio = _distribution(parts[name][q], parts[other][q], posteriors[0])
+            ratio = _distribution(parts[name][q], parts[other][q], first)
             verdict = refused or (_SMALL if q in small else "")
-            by = _open_by(q, vanishing[name], vanishing[other])
-            ratios.append(_opened(_ratio(ratio, level, verdict), by))
+            low, high = _open_by(q, *may_be_0), _open_by(q, *may_be_0[::-1])
+            ratios.append(_ratio(ratio, level, verdict, low, high))
     adjusted = [
         replace(ratio, p_adjusted=float(p), verdict=_verdict(ratio, p, level, margin))
         for ratio, p in zip(ratios, holm([r.p_adjusted for r in ratios]), strict=True)
@@ -191,7 +186,7 @@ def compare(
         c1, c2, critical = adjusted[3 * k : 3 * k + 3]
         unlike = _against(searches or {}, name, other)
         of_pairs.append(CurveRatio(name, other, c1, c2, critical, unlike))
-    scale = Estimate.of(posteriors[0].residual_scale, level)
+    scale = Estimate.of(first.residual_scale, level)
     return Comparison(tuple(of_pairs), scale, level, margin)
 
 
@@ -239,13 +234,13 @@ Part = tuple[Floats, Floats, Floats]
 """log2 of a quantity [s, k], the width of its cells [s] and their weights [s, k]."""
 
 
-def _by_slice(found: Posterior) -> dict[str, Part]:
+def _by_slice(posterior: Posterior) -> dict[str, Part]:
     """Returns the distribution of each quantity within each slice."""
-    one, two = found.widths
-    kept = found.supported
-    c1 = (found.log2_c1, one, kept.sum(axis=2))
-    c2 = (found.log2_c2, two, found.within.sum(axis=1))
-    values, widths = found.log2_critical()
+    one, two = posterior.widths
+    kept = posterior.supported
+    c1 = (posterior.log2_c1, one, kept.sum(axis=2))
+    c2 = (posterior.log2_c2, two, posterior.within.sum(axis=1))
+    values, widths = posterior.log2_critical()
     within = [
         Distribution.of(*each, bins=_SLICE_BINS)
         for each in zip(values, widths, np.maximum(kept, 1e-300), strict=True)
@@ -267,65 +262,50 @@ def _distribution(one: Part, other: Part, joint: Posterior) -> Distribution:
     return Distribution.of(values, widths, weights * joint.slices[kept][:, None, None])
 
 
-def _ratio(found: Distribution, level: float, verdict: str) -> Ratio:
-    estimate = Estimate.of(found, level)
-    above = found.probability_above(1.0)
-    middles = np.abs(found.middles)
+def _ratio(
+    distribution: Distribution,
+    level: float,
+    verdict: str,
+    low: set[str],
+    high: set[str],
+) -> Ratio:
+    """Returns a ratio of which some constants open the ends."""
+    above = distribution.probability_above(1.0)
+    # c1 may be less than any c1 that is allowed: that it is more cannot be found.
+    above = min(above, 0.5) if "c1" in low else above
+    above = max(above, 0.5) if "c1" in high else above
+    p_value = np.nan if verdict.startswith("refused") else 2 * min(above, 1 - above)
+    middles = np.abs(distribution.middles)
     order = np.argsort(middles)
-    total = np.cumsum(found.masses[order])
+    total = np.cumsum(distribution.masses[order])
     within = float(np.exp2(np.interp(level, total, middles[order])))
-    p_value = 2 * min(above, 1 - above)
-    if verdict.startswith("refused"):
-        p_value = float("nan")
+    estimate = Estimate.of(distribution, level, not low, not high)
     ends = estimate.value, estimate.low, estimate.high
-    return Ratio(*ends, above, p_value, within, verdict)
+    return Ratio(*ends, above, p_value, np.inf if low or high else within, verdict)
 
 
-Vanishing = dict[str, bool]
-"""Whether data do not refuse that c1, or c2, of a curve is 0."""
-
-
-def _vanishing(found: Posterior, observations: Observations, level: float) -> Vanishing:
+def _vanishing(
+    posterior: Posterior, observations: Observations, level: float
+) -> set[str]:
     """Returns which constants of a curve may be 0 in a joint fit.
 
     c1 where it rests on its support; c2, whose prior has no end that matters, as in
     `integration.support`.
     """
-    c2 = found.c2
-    known = c2.density > c2.density.max() * 1e-4
-    likelihood = np.log(c2.density[known])
-    likelihood -= log_prior_of_c2(c2.middles[known], observations)
-    more = c2.masses[known][likelihood > likelihood[0]].sum()
-    return {"c1": "c1" in found.rests_on, "c2": bool(more < 1 - (1 - level) / 4)}
+    c2 = posterior.c2
+    kept = c2.density > c2.density.max() * 1e-4
+    likelihood = np.log(c2.density[kept])
+    likelihood -= log_prior_of_c2(c2.middles[kept], observations)
+    more = c2.masses[kept][likelihood > likelihood[0]].sum()
+    c2_vanishes = {"c2"} if more < 1 - (1 - level) / 4 else set()
+    return c2_vanishes.union({"c1"}.intersection(posterior.rests_on))
 
 
-def _open_by(quantity: str, curve: Vanishing, reference: Vanishing) -> tuple[str, str]:
-    """Returns by which constants the lower and the upper end of a ratio are open."""
-    above, below = {"c1": ("c1", ""), "c2": ("c2", "")}.get(quantity, ("c1", "c2"))
-
-    def of(one: Vanishing, other: Vanishing) -> str:
-        named = [above] * one[above] + [below] * bool(below and other[below])
-        return " ".join(named)
-
-    return of(curve, reference), of(reference, curve)
-
-
-def _opened(ratio: Ratio, by: tuple[str, str]) -> Ratio:
-    """Returns a ratio with its open ends."""
-    low, high = by
-    if not (low or high) or np.isnan(ratio.p_adjusted):
-        return ratio
-    # c1 may be less than any c1 that is allowed: that it is more cannot be found.
-    above = min(ratio.probability, 0.5) if "c1" in low else ratio.probability
-    above = max(above, 0.5) if "c1" in high else above
-    return replace(
-        ratio,
-        low=0.0 if low else ratio.low,
-        high=np.inf if high else ratio.high,
-        probability=above,
-        p_adjusted=2 * min(above, 1 - above),
-        within=np.inf,
-    )
+def _open_by(quantity: str, curve: set[str], reference: set[str]) -> set[str]:
+    """Returns by which constants that may be 0 the lower end of a ratio is open."""
+    if quantity == "critical_batch_size":
+        return curve & {"c1"} | reference & {"c2"}
+    return curve & {quantity}
 
 
 def _unlike(one: Observations, other: Observations) -> str:
@@ -344,7 +324,7 @@ def _unlike(one: Observations, other: Observations) -> str:
 
 
 def _below_interval(
-    curves: Sequence[Observations], found: Sequence[Posterior]
+    curves: Sequence[Observations], joint: Sequence[Posterior]
 ) -> tuple[str, ...]:
     """Returns the quantities whose difference is less than an evaluation interval.
 
@@ -354,7 +334,7 @@ def _below_interval(
     ends = [np.nan_to_num(curve.interval[[0, -1]]) for curve in curves]
     widest = np.max(ends, axis=0)
     c1, c2 = (
-        abs(np.subtract(*(getattr(each, name).quantiles([0.5])[0] for each in found)))
+        abs(np.subtract(*(getattr(each, name).quantiles([0.5])[0] for each in joint)))
         for name in ("c1", "c2")
     )
     smallest = min(curve.batch_size[0] for curve in curves)

@@ -8,37 +8,24 @@ import numpy as np
 from scipy.stats import norm
 
 from dps_tf.analysis.law.distribution import Distribution
-from dps_tf.analysis.law.fit import LEVEL, Estimate, check
-from dps_tf.analysis.law.integration import joint_posterior
+from dps_tf.analysis.law.fit import check
+from dps_tf.analysis.law.integration import posteriors
 from dps_tf.analysis.law.likelihood import Observations
 from dps_tf.analysis.law.prior import EXPONENT_SPREAD
 
 
-def common_exponent(
-    curves: Mapping[str, Observations], level: float = LEVEL
-) -> Estimate:
+def exponent_of(curves: Mapping[str, Observations]) -> Distribution:
     """Returns the exponent a that curves of one residual scale have in common."""
-    return Estimate.of(exponent_of(curves, level), level)
-
-
-def exponent_of(
-    curves: Mapping[str, Observations], level: float = LEVEL
-) -> Distribution:
-    """Returns the distribution of that exponent."""
     for name, observations in curves.items():
-        check(observations, level, name)
-    found = joint_posterior(list(curves.values()), free_exponent=True)
-    return found[0].exponent
+        check(observations, curve=name)
+    return posteriors(list(curves.values()), free_exponent=True)[0].exponent
 
 
 def exponent_of_all(tables: Sequence[Distribution]) -> Distribution:
-    """Returns the distribution of an exponent that tables have in common.
+    """Returns the exponent a that tables have in common, given `exponent_of` of each.
 
     Each table has a residual scale of its own: given the exponent they are independent,
     and the prior counts once.
-
-    Args:
-        tables: what `exponent_of` returns of each.
     """
     bins = len(tables[0].masses)
     low = min(each.low for each in tables)

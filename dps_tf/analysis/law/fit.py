@@ -11,17 +11,16 @@ c1 = E_min).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 from dps_tf.analysis.law.distribution import Distribution
-from dps_tf.analysis.law.integration import posterior, support
+from dps_tf.analysis.law.integration import posteriors, support
 from dps_tf.analysis.law.likelihood import Observations
-from dps_tf.analysis.law.posterior import Draws, Posterior
+from dps_tf.analysis.law.posterior import Posterior
 from dps_tf.analysis.law.prior import EXPONENT_PRIOR, PRIOR
 from dps_tf.analysis.tables import Floats
 from dps_tf.core import UserError
@@ -55,13 +54,13 @@ class Estimate:
     @classmethod
     def of(
         cls,
-        found: Distribution,
+        distribution: Distribution,
         level: float = LEVEL,
         has_low: bool = True,
         has_high: bool = True,
     ) -> Estimate:
         """Returns the median with an equal-tailed interval, or with open ends."""
-        low, value, high = found.quantiles([tails(level)[0], 0.5, tails(level)[1]])
+        value, low, high = distribution.quantiles([0.5, *tails(level)])
         return cls(
             float(value),
             float(low) if has_low else 0.0,
@@ -76,8 +75,8 @@ class Estimate:
     def to_json(self) -> dict[str, float | None]:
         """Returns value, low and high; None stands for infinity."""
         return {
-            name: getattr(self, name) if np.isfinite(getattr(self, name)) else None
-            for name in ("value", "low", "high")
+            name: value if np.isfinite(value) else None
+            for name, value in asdict(self).items()
         }
 
 
@@ -122,11 +121,6 @@ class LawFit:
         return self.observations.batch_sizes < FEW_POINTS
 
     @property
-    def prior(self) -> str:
-        """What the intervals assume of c1, c2 and the scale beforehand."""
-        return PRIOR
-
-    @property
     def rms(self) -> float:
         """The root mean square residual, in octaves."""
         return float(np.sqrt(np.nanmean(self.residuals**2)))
@@ -134,7 +128,7 @@ class LawFit:
     @cached_property
     def free(self) -> Posterior:
         """The posterior of c1/B^a + c2, where a has EXPONENT_PRIOR."""
-        return posterior(self.observations, free_exponent=True)
+        return posteriors([self.observations], free_exponent=True)[0]
 
     @property
     def exponent(self) -> Estimate:
@@ -144,43 +138,30 @@ class LawFit:
     @property
     def critical_averaged(self) -> Estimate:
         """The critical batch size (c1/c2)^(1/a), averaged over a."""
-        return Estimate.of(
-            self.free.critical_batch_size,
-            self.level,
-            self.slope_resolved,
-            self.plateau_resolved,
-        )
+        resolved = self.slope_resolved, self.plateau_resolved
+        return Estimate.of(self.free.critical_batch_size, self.level, *resolved)
 
     def steps(self, batch_size: Floats) -> Floats:
         """Returns c1/B + c2 of the estimates, in steps."""
         return self.c1.value / np.asarray(batch_size, np.float64) + self.c2.value
 
-    def band(self, batch_size: Floats) -> tuple[Floats, Floats]:
-        """Returns the ends of the curve's interval at each batch size, in steps.
+    def band(self, batch_sizes: Floats) -> Floats:
+        """Returns the ends of the curve's interval at batch sizes, in steps, [2, n].
 
         Of the law itself, not of a further K*.
         """
-        levels = tails(self.level)
-        return self._ends(
-            batch_size, lambda b: self.posterior.steps(b).quantiles(levels)
-        )
+        curves = [self.posterior.steps(float(b)) for b in batch_sizes]
+        return np.transpose([curve.quantiles(tails(self.level)) for curve in curves])
 
-    def prediction(self, batch_size: Floats) -> tuple[Floats, Floats]:
-        """Returns the ends of the interval of K* of a further study, in steps.
+    def prediction(self, batch_sizes: Floats) -> Floats:
+        """Returns the ends of the interval of K* of a further study, in steps, [2, n].
 
         Wider than `band` by the scatter of K* about the law; the rounding of K* to its
         evaluations is left out.
         """
-        draws: Draws = self.posterior.draws()
-        levels = tails(self.level)
-        return self._ends(batch_size, lambda b: np.quantile(draws.further(b), levels))
-
-    def _ends(
-        self, batch_size: Floats, ends: Callable[[float], Floats]
-    ) -> tuple[Floats, Floats]:
-        sizes = np.atleast_1d(np.asarray(batch_size, np.float64))
-        low, high = np.transpose([ends(float(b)) for b in sizes])
-        return low, high
+        draws = self.posterior.draws()
+        further = [draws.further(float(b)) for b in batch_sizes]
+        return np.quantile(further, tails(self.level), axis=1)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fit without its data; None stands for infinity."""
@@ -221,28 +202,27 @@ def fit_law(observations: Observations, level: float = LEVEL) -> LawFit:
     (True, 1.0)
     """
     check(observations, level)
-    found = posterior(observations)
+    [posterior] = posteriors([observations])
     # At half a tail, a flat curve has a slope in at most 5 % (law_coverage_test.py).
     needed = 1 - (1 - level) / 4
-    plateau = support(found, observations, "c2") >= needed
-    slope = support(found, observations, "c1") >= needed
-    c1 = Estimate.of(found.c1, level, has_low=slope)
-    c2 = Estimate.of(found.c2, level, has_low=plateau)
+    plateau = support(posterior, observations, "c2") >= needed
+    slope = support(posterior, observations, "c1") >= needed
+    c1 = Estimate.of(posterior.c1, level, has_low=slope)
+    c2 = Estimate.of(posterior.c2, level, has_low=plateau)
+    critical = Estimate.of(posterior.critical_batch_size, level, slope, plateau)
     curve = np.log2(c1.value / observations.batch_size + c2.value)
     residuals = np.log2(observations.middle) - curve
     return LawFit(
         c1=c1,
         c2=c2,
-        critical_batch_size=Estimate.of(
-            found.critical_batch_size, level, slope, plateau
-        ),
+        critical_batch_size=critical,
         level=level,
-        scale=Estimate.of(found.residual_scale, level),
+        scale=Estimate.of(posterior.residual_scale, level),
         residuals=np.where(observations.is_bound, np.nan, residuals),
         observations=observations,
         plateau_resolved=plateau,
         slope_resolved=slope,
-        posterior=found,
+        posterior=posterior,
     )
 
 
@@ -265,32 +245,32 @@ def misfits(fit: LawFit) -> tuple[str, ...]:
     the batch size, and an exponent whose interval, or the middle 68 % of it, leaves
     1 out.
     """
-    points, found = fit.observations, []
+    points, sentences = fit.observations, []
     far = np.nan_to_num(np.abs(fit.residuals))
     worst = int(far.argmax())
     if far[worst] >= MISFIT:
-        found.append(
+        sentences.append(
             f"K* at batch size {points.batch_size[worst]:.12g} lies {far[worst]:.1f} "
             "octaves from the fit: the law or that K* is wrong, and c1 and c2 with it."
         )
     rise, first, last = _rise(points)
     if rise >= MISFIT:
-        found.append(
+        sentences.append(
             f"K* rises by {rise:.1f} octaves from batch size {first:.12g} to "
             f"{last:.12g}, which c1/B + c2 cannot: c1 and c2 are those of another form."
         )
     a, middle = fit.exponent, Estimate.of(fit.free.exponent, _MIDDLE)
     if not a.low <= 1 <= a.high:
-        found.append(
+        sentences.append(
             f"The exponent of B lies between {a.low:.2f} and {a.high:.2f} and not at "
             "1: take c1/c2 averaged over it."
         )
     elif not middle.low <= 1 <= middle.high:
-        found.append(
+        sentences.append(
             f"The exponent of B is doubtful (68 %: {middle.low:.2f} to "
             f"{middle.high:.2f}): the ends of c1/c2 rest on 1 (see averaged)."
         )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def _rise(points: Observations) -> tuple[float, float, float]:

@@ -3,9 +3,7 @@
 Why no t interval about least squares: where K* is a few evaluation intervals, the
 large batch sizes share one bracket, and so one rounding error. Residuals then say
 nothing of it, and neither does a bootstrap that redraws them. The likelihood of
-`likelihood.py` keeps what is known, that the curve passes each bracket.
-
-What is assumed beforehand stands in `prior.py`.
+`likelihood.py` keeps that the curve passes each bracket; `prior.py` has the prior.
 
 Residual scale and exponent lie on a lattice. Each pair of them, a slice, has a grid of
 (log2 c1, log2 c2) of its own, on what is not negligible there: the posterior of a small
@@ -22,12 +20,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import logsumexp
 
-from dps_tf.analysis.law.lattice import (
-    NEGLIGIBLE,
-    Lattice,
-    Ranges,
-    Resolution,
-)
+from dps_tf.analysis.law.lattice import NEGLIGIBLE, Lattice, Ranges, cells_between
 from dps_tf.analysis.law.likelihood import (
     SCALE_CEILING,
     SCALE_FLOOR,
@@ -38,57 +31,44 @@ from dps_tf.analysis.law.posterior import Posterior
 from dps_tf.analysis.law.prior import EXPONENT_SPREAD, log_prior_of_c2, prior_ends
 from dps_tf.analysis.tables import Floats
 
+_CELLS = (28, 20, 40)
+"""Along the scale, along the exponent, and along each of log c1 and log c2."""
 _COARSE, _PASSES, _ROUNDS, _EXACT_ROUNDS = 18, 14, 5, 2
 _BLOCK = 80_000
-_LOG_SCALES = (float(np.log(SCALE_FLOOR)), float(np.log(SCALE_CEILING)))
+_LOG_SCALES = np.log([SCALE_FLOOR, SCALE_CEILING])
 _LOG_EXPONENTS = (-4 * EXPONENT_SPREAD, 4 * EXPONENT_SPREAD)
 
 
-def posterior(
-    observations: Observations,
-    free_exponent: bool = False,
-    resolution: Resolution | None = None,
-) -> Posterior:
-    """Returns the posterior of one curve, on all but 1e-4 of it.
-
-    Args:
-        observations: steps-to-result at three or more batch sizes.
-        free_exponent: whether a has its prior; else it is 1.
-        resolution: cells of the lattices.
-    """
-    return joint_posterior([observations], free_exponent, resolution)[0]
-
-
-def joint_posterior(
-    curves: Sequence[Observations],
-    free_exponent: bool = False,
-    resolution: Resolution | None = None,
+def posteriors(
+    curves: Sequence[Observations], free_exponent: bool = False, refinement: int = 1
 ) -> list[Posterior]:
-    """Returns the posteriors of several curves with one scale and one exponent.
+    """Returns the posteriors of curves with one scale and one exponent, but for 1e-4.
 
     Given these, curves are independent: the weight of a slice is the product of theirs.
+
+    Args:
+        curves: each with steps-to-result at three or more batch sizes.
+        free_exponent: whether a has its prior; else it is 1.
+        refinement: factor on the number of cells along each axis.
     """
-    wanted = resolution or Resolution()
+    scales, exponents, cells = (refinement * count for count in _CELLS)
     seeds = max(curve.seeds for curve in curves)
-    many = free_exponent or seeds > 1
-    if many:
-        wanted = replace(
-            wanted, scales=wanted.scales * 3 // 5, cells=wanted.cells * 7 // 10
-        )
+    if free_exponent or seeds > 1:
+        scales, cells = scales * 3 // 5, cells * 7 // 10
     ends = _LOG_EXPONENTS if free_exponent else (0.0, 0.0)
     ranges = Ranges(_LOG_SCALES, np.array([0.0]), np.array([ends]))
     rounds = [True] * (_ROUNDS if free_exponent else 0) + [False] * _EXACT_ROUNDS
     for rough in rounds:
         lattice = Lattice.of(ranges, (12, 11), seeds)
-        found = [_evaluate(curve, lattice, _COARSE, rough=rough) for curve in curves]
-        evidence = np.sum([one.log_slice for one in found], axis=0)
+        coarse = [_evaluate(curve, lattice, _COARSE, rough=rough) for curve in curves]
+        evidence = np.sum([one.log_slice for one in coarse], axis=0)
         narrowed = ranges.narrowed(lattice, evidence)
         # Brackets decide the scale: rough ones narrow the exponents only.
         ranges = replace(narrowed, scales=ranges.scales) if rough else narrowed
-    lattice = Lattice.of(ranges, (wanted.scales, wanted.exponents), seeds)
-    found = [_evaluate(curve, lattice, wanted.cells) for curve in curves]
-    together = np.sum([one.log_slice for one in found], axis=0)
-    return [replace(one, log_slice=together) for one in found]
+    lattice = Lattice.of(ranges, (scales, exponents), seeds)
+    alone = [_evaluate(curve, lattice, cells) for curve in curves]
+    together = np.sum([one.log_slice for one in alone], axis=0)
+    return [replace(one, log_slice=together) for one in alone]
 
 
 def _evaluate(
@@ -108,72 +88,52 @@ def _evaluate(
         # So far below that its term is less than a millionth of a step.
         place = int(null == "c2")
         ends[place] = ends[place][:, :1] - np.array([[40.0, 39.0]])
-    span = float(np.ptp(np.log2(observations.batch_size)))
     scale, quick = lattice.scale, observations.without_brackets()
     if rough:
+        span = np.ptp(np.log2(observations.batch_size))
         scale = np.hypot(scale, 0.12 * lattice.exponent * lattice.exponent_step * span)
-    coarse = tuple(1 if null == name else _COARSE for name in ("c1", "c2"))
+    shape = [1 if null == name else cells for name in ("c1", "c2")]
+    coarse = np.minimum(shape, _COARSE)
     limits = ends
     for points in (quick,) if rough else (quick, observations):
         for _ in range(_PASSES):
-            axes, widths = _axes(ends, coarse)
+            axes, widths = zip(*map(cells_between, ends, coarse), strict=True)
             density = _density(points, lattice, axes, scale, null, widths)
-            narrower = [_narrowed(density, i, ends, widths, limits) for i in (0, 1)]
-            sizes = [
-                np.prod([end[:, 1] - end[:, 0] for end in each], axis=0)
-                for each in (narrower, ends)
-            ]
+            tops = density.max(axis=2), density.max(axis=1)
+            narrower = list(map(_narrowed, tops, ends, widths, limits))
+            sizes = [np.ptp(each, axis=2).prod(axis=0) for each in (narrower, ends)]
             ends = narrower
             if (sizes[0] > 0.6 * sizes[1]).all():
                 break
-    shape = tuple(1 if null == name else cells for name in ("c1", "c2"))
-    axes, widths = _axes(ends, shape)
+    axes, widths = zip(*map(cells_between, ends, shape), strict=True)
     density = _density(quick if rough else observations, lattice, axes, scale, null)
     area = sum(np.log(w) for w, size in zip(widths, shape, strict=True) if size > 1)
     weight = logsumexp(density, axis=(1, 2)) + area
     return Posterior(lattice, axes[0], axes[1], density, np.asarray(weight))
 
 
-def _axes(
-    ends: list[Floats], cells: tuple[int, ...]
-) -> tuple[list[Floats], list[Floats]]:
-    """Returns the middles of cells between ends [s, 2], and their widths [s]."""
-    axes, widths = [], []
-    for end, count in zip(ends, cells, strict=True):
-        width = (end[:, 1] - end[:, 0]) / count
-        axes.append(end[:, :1] + width[:, None] * (np.arange(count) + 0.5))
-        widths.append(width)
-    return axes, widths
+def _narrowed(top: Floats, ends: Floats, widths: Floats, limits: Floats) -> Floats:
+    """Returns the ends of what is not negligible along an axis, [s, 2].
 
-
-def _narrowed(
-    density: Floats,
-    axis: int,
-    ends: list[Floats],
-    widths: list[Floats],
-    limits: list[Floats],
-) -> Floats:
-    """Returns the ends of what is not negligible in each slice, [s, 2]."""
-    top = density.max(axis=2 - axis)
+    `top` is the greatest density at each value of the axis, [s, g].
+    """
     if top.shape[1] == 1:
-        return ends[axis]
+        return ends
     kept = top > top.max(axis=1, keepdims=True) - NEGLIGIBLE
     first = kept.argmax(axis=1)
     last = kept.shape[1] - kept[:, ::-1].argmax(axis=1)
-    low = ends[axis][:, 0] + widths[axis] * (first - 1)
-    high = ends[axis][:, 0] + widths[axis] * (last + 1)
-    return np.stack(
-        [np.maximum(low, limits[axis][:, 0]), np.minimum(high, limits[axis][:, 1])], 1
-    )
+    places = np.stack([first - 1, last + 1], axis=1)
+    wider: Floats = ends[:, :1] + widths[:, None] * places
+    return wider.clip(limits[:, :1], limits[:, 1:])
 
 
 def _density(
     observations: Observations,
     lattice: Lattice,
-    axes: list[Floats],
+    axes: Sequence[Floats],
     scale: Floats,
     null: str,
-    cells: list[Floats] | None = None,
+    cells: Sequence[Floats] = (),
 ) -> Floats:
     """Returns the logarithm of likelihood and prior, [s, g, h].
 
@@ -185,7 +145,7 @@ def _density(
     )
     terms = np.exp2(falling)[..., None], np.exp2(axes[1])[:, None, :]
     half = 0.5 * max(1.0, (len(observations) / 8) ** 0.5)
-    within = [half * width[:, None, None] for width in cells or ()]
+    within = [half * width[:, None, None] for width in cells]
     variance, effect = scale[:, None, None] ** 2, lattice.effect[:, None, None]
     value = np.empty((len(scale), axes[0].shape[1], axes[1].shape[1]))
     # In blocks that stay in the processor's cache, which is faster.
@@ -204,7 +164,7 @@ def _density(
     return value + log_prior_of_c2(axes[1], observations)[:, None, :]
 
 
-def support(found: Posterior, observations: Observations, constant: str) -> float:
+def support(posterior: Posterior, observations: Observations, constant: str) -> float:
     """Returns the posterior probability of what the data support more than 0.
 
     It is that of the values of c1 or c2 (`constant`) at which the likelihood, averaged
@@ -212,11 +172,10 @@ def support(found: Posterior, observations: Observations, constant: str) -> floa
     Source: the evidence of Pereira, Stern and Wechsler 2008, with the prior as
     reference.
     """
-    without = _evaluate(observations, found.lattice, found.log2_c1.shape[1], constant)
-    weight = getattr(found, constant)
-    density = weight.density
-    likelihood = np.log(np.maximum(density, 1e-300)) + found.log_evidence
+    cells = posterior.log2_c1.shape[1]
+    without = _evaluate(observations, posterior.lattice, cells, constant)
+    marginal = getattr(posterior, constant)
+    likelihood = np.log(np.maximum(marginal.density, 1e-300)) + posterior.log_evidence
     if constant == "c2":
-        likelihood -= log_prior_of_c2(weight.middles, observations)
-    more = likelihood > without.log_evidence
-    return float(np.sum(weight.masses[more]))
+        likelihood -= log_prior_of_c2(marginal.middles, observations)
+    return float(np.sum(marginal.masses[likelihood > without.log_evidence]))

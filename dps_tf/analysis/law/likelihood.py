@@ -188,8 +188,8 @@ class Observations:
     @property
     def interval(self) -> Floats:
         """The evaluation interval of each K*, in steps; NaN where unknown; [n]."""
-        known = ~(self.is_bound | self.is_exact)
-        return np.where(known, self.high - self.low, np.nan)
+        inside = ~(self.is_bound | self.is_exact)
+        return np.where(inside, self.high - self.low, np.nan)
 
     @property
     def seeds(self) -> int:

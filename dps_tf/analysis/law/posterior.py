@@ -1,7 +1,4 @@
-"""A posterior of c1/B^a + c2: its marginals, and draws of it.
-
-`integration.py` says how it comes about, and what is assumed beforehand.
-"""
+"""A posterior of c1/B^a + c2: its marginals, and draws of it; see `integration.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from scipy.stats import norm
 
 from dps_tf.analysis.law.distribution import Distribution
@@ -47,9 +44,6 @@ class Draws:
 class Posterior:
     """Weights on the grids of the slices of a lattice.
 
-    `c1`, `c2`, `critical_batch_size`, `residual_scale`, `exponent` and `steps(B)` are
-    its marginals; `draws(n)` gives the joint ones.
-
     Attributes:
         lattice: scales, exponents and effects of the slices.
         log2_c1: [s, g].
@@ -68,9 +62,7 @@ class Posterior:
     @cached_property
     def within(self) -> Floats:
         """The weight of each cell within its slice, [s, g, h]."""
-        top = self.log_density.max(axis=(1, 2), keepdims=True)
-        weight = np.exp(self.log_density - top)
-        return np.asarray(weight / weight.sum(axis=(1, 2), keepdims=True), np.float64)
+        return np.asarray(softmax(self.log_density, axis=(1, 2)), np.float64)
 
     @property
     def rests_on(self) -> tuple[str, ...]:
@@ -101,7 +93,7 @@ class Posterior:
     def slices(self) -> Floats:
         """The weight of each slice, adding up to 1, [s]."""
         log_weight = self.log_slice + self.lattice.log_measure
-        return np.asarray(np.exp(log_weight - logsumexp(log_weight)), np.float64)
+        return np.asarray(np.exp(log_weight - self.log_evidence), np.float64)
 
     @property
     def log_evidence(self) -> float:
