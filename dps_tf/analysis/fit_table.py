@@ -1,10 +1,9 @@
-"""Anybody's table of steps-to-result, fitted: from a CSV file to fits and their text.
+"""Fits of any table of steps-to-result, from a CSV file to their text.
 
 Columns: batch_size and steps_to_result; optionally bracket_low (the evaluation before;
 without steps_to_result, K* is only known to be more), noise and seed (see
 `Observations`) and curve, a name. A results table of this package is such a table too:
-its curves are told by the columns of the cell that vary, and its bounds are treated as
-bounds.
+its curves are named by the columns of the cell that vary.
 """
 
 from __future__ import annotations
@@ -24,13 +23,16 @@ from dps_tf.analysis.law import (
     LEVEL,
     MARGIN,
     MINIMUM_POINTS,
+    PRIOR,
+    QUANTITIES,
+    SCALE_CAUTION,
     UNLIKE_SEARCHES,
     Comparison,
     Estimate,
     LawFit,
     Observations,
-    common_exponent,
     compare,
+    exponent_of,
     fit_law,
     misfits,
 )
@@ -44,10 +46,8 @@ from dps_tf.analysis.regimes import (
 )
 from dps_tf.analysis.searches import search_of_results
 from dps_tf.analysis.tables import curve_key, curve_label, require
-from dps_tf.analysis.wording import interval, number
+from dps_tf.analysis.wording import number, with_interval
 from dps_tf.core import UserError, printable
-
-_NAMES = {"c1": "c1", "c2": "c2", "critical_batch_size": "c1/c2"}
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ class CurveFit:
     def to_json(self) -> dict[str, Any]:
         """Returns everything as JSON; None stands for infinity and for NaN."""
         points = self.fit.observations
-        low = [None if np.isnan(x) else float(x) for x in points.low]
-        high = [None if np.isinf(x) else float(x) for x in points.high]
         return {
             "curve": self.curve,
-            "batch_size": [float(b) for b in points.batch_size],
-            "steps_to_result": high,
-            "bracket_low": low,
+            "batch_size": points.batch_size.tolist(),
+            "steps_to_result": [
+                None if np.isinf(k) else k for k in points.high.tolist()
+            ],
+            "bracket_low": [None if np.isnan(k) else k for k in points.low.tolist()],
             "rows_left_out": self.left_out,
             "fit": self.fit.to_json(),
             "regimes": [regime.to_json() for regime in self.regimes],
@@ -120,8 +120,8 @@ class TableFit:
 
     curves: tuple[CurveFit, ...]
     too_short: dict[str, int]
-    comparison: Comparison | None
-    exponent: Estimate | None
+    comparison: Comparison | None = None
+    exponent: Estimate | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns everything as JSON; None stands for infinity and for NaN."""
@@ -161,10 +161,13 @@ def fit_table(
     """
     settings = settings or FitSettings()
     parts = curves_of_table(frame, seeds_together=True)
-    found = observations_by_curve(frame, seeds_together=True)
-    sizes = {name: points.batch_sizes for name, points in found.items()}
-    too_short = {name: size for name, size in sizes.items() if size < MINIMUM_POINTS}
-    usable = {name: points for name, points in found.items() if name not in too_short}
+    points = {name: Observations.from_results(rows) for name, rows in parts.items()}
+    too_short = {
+        name: curve.batch_sizes
+        for name, curve in points.items()
+        if curve.batch_sizes < MINIMUM_POINTS
+    }
+    usable = {name: curve for name, curve in points.items() if name not in too_short}
     if not usable:
         most = max(too_short.values(), default=0)
         raise UserError(
@@ -172,20 +175,20 @@ def fit_table(
             f"table has at most {most}; a bound, such as a bracket_low of 0, is no K*."
         )
     curves = tuple(
-        _fit(name, points, settings, len(parts[name]) - len(points))
-        for name, points in usable.items()
+        _fit(name, curve, settings, len(parts[name]) - len(curve))
+        for name, curve in usable.items()
     )
-    comparison = exponent = None
     if len(usable) > 1:
         level, margin = settings.level, settings.margin
         searches = {name: search_of_results(parts[name]) for name in usable}
         comparison = compare(
             usable, reference, margin=margin, level=level, searches=searches
         )
-        exponent = common_exponent(usable, level)
-    elif reference is not None and reference not in usable:
+        exponent = Estimate.of(exponent_of(usable, level), level)
+        return TableFit(curves, too_short, comparison, exponent)
+    if reference is not None and reference not in usable:
         raise UserError(f"--reference={reference!r} is not a curve that can be fitted.")
-    return TableFit(curves, too_short, comparison, exponent)
+    return TableFit(curves, too_short)
 
 
 def observations_by_curve(
@@ -193,7 +196,7 @@ def observations_by_curve(
 ) -> dict[str, Observations]:
     """Returns the observations of each curve of a table; see `curves_of_table`."""
     parts = curves_of_table(frame, seeds_together)
-    return {name: _observations(part) for name, part in parts.items()}
+    return {name: Observations.from_results(rows) for name, rows in parts.items()}
 
 
 def _fit(
@@ -232,18 +235,6 @@ def curves_of_table(
     return {str(name): part for name, part in groups}
 
 
-def _observations(rows: pd.DataFrame) -> Observations:
-    if {"bracket_low", "steps_bound"} <= set(rows.columns):
-        return Observations.from_results(rows)
-    columns = ["batch_size", "steps_to_result", "bracket_low", "noise"]
-    table = rows.reindex(columns=columns).astype(np.float64)
-    table["seed"] = rows["seed"].to_numpy() if "seed" in rows.columns else 0
-    is_beyond = table["steps_to_result"].isna() & (table["bracket_low"] > 0)
-    table.loc[is_beyond, "steps_to_result"] = np.inf
-    known = table[table["steps_to_result"].notna()]
-    return Observations.of(*(known[name].to_numpy() for name in [*columns, "seed"]))
-
-
 def text_of(table: TableFit) -> str:
     """Returns the fits and ratios of a table as lines for a terminal."""
     lines: list[str] = []
@@ -270,17 +261,14 @@ def _curve(curve: CurveFit) -> list[str]:
     return [head, *_law(fit), *_residuals(fit), *_regimes(curve)]
 
 
-def _span(e: Estimate) -> str:
-    ends = interval(e.low, e.high)
-    if e.low > 0 and np.isfinite(e.high):
-        return f"{number(e.value):>10}  ({ends})"
-    return f"{'':>10}  {ends}"
+def _estimate(estimate: Estimate) -> str:
+    return with_interval(estimate.value, estimate.low, estimate.high, digits=3)
 
 
 def _law(fit: LawFit) -> list[str]:
     lines = [
-        f"  {name:<6}{_span(e)}  {unit}"
-        for name, e, unit in (
+        f"  {name:<8}{_estimate(estimate):<28}  {meaning}"
+        for name, estimate, meaning in (
             ("c1", fit.c1, "examples"),
             ("c2", fit.c2, "steps"),
             ("c1/c2", fit.critical_batch_size, "critical batch size"),
@@ -290,18 +278,18 @@ def _law(fit: LawFit) -> list[str]:
     ]
     lines += [
         f"  medians and {100 * fit.level:g} % intervals; prior:",
-        f"    {fit.prior};",
+        f"    {PRIOR};",
         f"    {EXPONENT_PRIOR}",
     ]
     few = f"Fewer than {FEW_POINTS} batch sizes with more than a bound: the prior "
-    said = {
+    cautions = {
         few + "decides the ends.": fit.is_short,
         "No plateau is resolved: c2 = 0 is not refused.": not fit.plateau_resolved,
         "No slope is resolved: c1 = 0 is not refused.": not fit.slope_resolved,
+        SCALE_CAUTION: fit.rests_on_scale,
     }
-    for text in (*(text for text, applies in said.items() if applies), *misfits(fit)):
-        lines += _wrapped(text)
-    return lines
+    texts = [text for text, applies in cautions.items() if applies]
+    return lines + [line for text in (*texts, *misfits(fit)) for line in _wrapped(text)]
 
 
 def _wrapped(text: str) -> list[str]:
@@ -323,9 +311,8 @@ def _residuals(fit: LawFit) -> list[str]:
 
 def _regimes(curve: CurveFit) -> list[str]:
     """Returns one line per definition, one column per tolerance t."""
-    smallest = float(curve.fit.observations.batch_size[0])
     cells = {
-        (r.name, f"{100 * r.tolerance:g} %"): _end(r, smallest) for r in curve.regimes
+        (r.name, f"{100 * r.tolerance:g} %"): _end(r, curve) for r in curve.regimes
     }
     table = sensitivity(curve.regimes)
     columns = [str(name) for name in table.columns[1:-1]]
@@ -342,42 +329,44 @@ def _regimes(curve: CurveFit) -> list[str]:
     ]
 
 
-def _end(regime: Regime, smallest: float) -> str:
+def _end(regime: Regime, curve: CurveFit) -> str:
+    """Returns the end of a regime, or its bound where an end of c1/c2 is open."""
     if regime.low is None:
         return (">=" if regime.is_open else "") + f"{regime.batch_size:.12g}"
+    is_open = curve.fit.critical_batch_size.low == 0
     if regime.high is None:
-        return f">{number(regime.low)}"
-    below = regime.batch_size < smallest
-    return f"<{smallest:.12g}" if below else number(regime.batch_size)
+        return "unknown" if is_open else f">{number(regime.low)}"
+    smallest = curve.fit.observations.batch_size[0]
+    if is_open or regime.batch_size < smallest:
+        return f"<{number(max(regime.high if is_open else 0, smallest))}"
+    return number(regime.batch_size)
 
 
-def _comparison(found: Comparison, exponent: Estimate) -> list[str]:
-    scale = found.scale
+def _comparison(comparison: Comparison, exponent: Estimate) -> list[str]:
+    scale = comparison.scale
     lines = [
         f"all curves together, one residual scale of {scale.value:.2f} octaves "
         f"({scale.low:.2f} to {scale.high:.2f});",
         f"exponent a in common {exponent.value:.2f} ({exponent.low:.2f} to "
         f"{exponent.high:.2f}). Ratios:",
     ]
-    for pair in found.ratios:
+    for pair in comparison.ratios:
         lines.append(f"  {pair.curve} / {pair.reference}")
         if pair.searches:
             lines.append(f"    unlike searches: {pair.searches}")
-        for name, label in _NAMES.items():
+        for name, label in zip(QUANTITIES, ("c1", "c2", "c1/c2"), strict=True):
             ratio = getattr(pair, name)
-            p_value = ratio.p_adjusted
-            test = "" if np.isnan(p_value) else f"p {p_value:.2g}, "
+            test = "" if np.isnan(ratio.p_adjusted) else f"p {ratio.p_adjusted:.2g}, "
             within = f"within a factor of {number(ratio.within)}"
             if np.isinf(ratio.within):
                 within = "no factor excluded"
             lines.append(
-                f"    {label:<6} x {_span(ratio).lstrip()}  {test}{within}: "
-                f"{ratio.verdict}"
+                f"    {label:<6} x {_estimate(ratio)}  {test}{within}: {ratio.verdict}"
             )
-    if any(pair.searches for pair in found.ratios):
+    if any(pair.searches for pair in comparison.ratios):
         lines += _wrapped(UNLIKE_SEARCHES)
     return [
         *lines,
         "  (p: twice that of the less likely side of 1, adjusted (Holm); factors",
-        f"  beyond that of `within` are excluded at {100 * found.level:g} %)",
+        f"  beyond that of `within` are excluded at {100 * comparison.level:g} %)",
     ]

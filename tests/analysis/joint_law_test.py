@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dps_tf.analysis.law import (
+    Estimate,
     Observations,
-    common_exponent,
     compare,
     exponent_of,
     exponent_of_all,
@@ -204,7 +204,7 @@ def test_tables_have_a_scatter_each_and_the_prior_counts_once():
         return high - low
 
     assert width(both) < 1.02 * width(one)
-    together = common_exponent({**exact, **noisy})
+    together = Estimate.of(exponent_of({**exact, **noisy}))
     assert together.octaves > 1.5 * width(both)
     alone = exponent_of_all([one]).quantiles([0.025, 0.5, 0.975])
     assert alone == pytest.approx(one.quantiles([0.025, 0.5, 0.975]), rel=1e-3)
@@ -223,7 +223,7 @@ def test_tables_have_a_scatter_each_and_the_prior_counts_once():
 def test_an_exponent_in_common_is_known_better_than_one():
     rng = np.random.default_rng(8)
     curves = {str(k): curve(rng, 5e5, 300, power=0.85) for k in range(3)}
-    found = common_exponent(curves)
+    found = Estimate.of(exponent_of(curves))
     assert found.low < 0.85 < found.high < 1
     assert found.octaves < fit_law(curves["0"]).exponent.octaves
 

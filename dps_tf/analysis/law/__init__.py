@@ -3,7 +3,7 @@
 `Observations` go in; `fit_law` fits one curve, and `compare` gives the ratios of
 several in a joint fit. Predictions draw from `LawFit.posterior`. The modules, in the
 order of their imports: `likelihood`, `prior`, `lattice`, `distribution`, `posterior`,
-`integration`, `fit`, `comparison`, `exponent`.
+`integration`, `fit`, `comparison`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from dps_tf.analysis.law.comparison import (
     CurveRatio,
     Ratio,
     compare,
+    exponent_of,
+    exponent_of_all,
     holm,
 )
 from dps_tf.analysis.law.distribution import Distribution
-from dps_tf.analysis.law.exponent import common_exponent, exponent_of, exponent_of_all
 from dps_tf.analysis.law.fit import (
     FEW_POINTS,
     LEVEL,
     MINIMUM_POINTS,
     MISFIT,
+    SCALE_CAUTION,
     Estimate,
     LawFit,
     fit_law,
@@ -33,4 +35,4 @@ from dps_tf.analysis.law.fit import (
 from dps_tf.analysis.law.integration import posterior
 from dps_tf.analysis.law.likelihood import Observations
 from dps_tf.analysis.law.posterior import Draws, Posterior
-from dps_tf.analysis.law.prior import EXPONENT_PRIOR
+from dps_tf.analysis.law.prior import EXPONENT_PRIOR, PRIOR

@@ -1,9 +1,8 @@
-"""By how much c1, c2 and c1/c2 of a curve differ from those of another one.
+"""Ratios of c1, c2 and c1/c2 of several curves, and the exponent they have in common.
 
 The curves of a sweep (sparsities, optimizers) are fitted with one residual scale, which
-several short curves know better than each alone. Their ratios come with intervals, with
-the probability of lying above 1, the same adjusted for the number of ratios, and with
-the range that is excluded. Whether two intervals overlap is no comparison.
+several short curves know better than each alone. Whether two intervals overlap is no
+comparison.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from dps_tf.analysis.law.distribution import Distribution
-from dps_tf.analysis.law.fit import LEVEL, Estimate, check
-from dps_tf.analysis.law.integration import joint_posterior
+from dps_tf.analysis.law.fit import LEVEL, Estimate, LawFit, joint_fit
 from dps_tf.analysis.law.likelihood import Observations
 from dps_tf.analysis.law.posterior import Posterior
-from dps_tf.analysis.law.prior import log_prior_of_c2
+from dps_tf.analysis.law.prior import EXPONENT_SPREAD
 from dps_tf.analysis.tables import Floats
 from dps_tf.core import UserError, near_matches
 
@@ -32,6 +31,9 @@ UNLIKE_SEARCHES = (
     "curvature: a ratio of unlike searches is partly one of searches."
 )
 """Caution of a ratio, from simulated searches."""
+_SIDES, _SMALL = ("higher", "lower"), "smaller than an evaluation interval"
+_TERMS = {"c1": ("c1", ""), "c2": ("c2", ""), "critical_batch_size": ("c1", "c2")}
+"""The constant that a quantity rises with, and the one that it falls with."""
 _SLICE_BINS = 160
 
 
@@ -79,11 +81,8 @@ class CurveRatio:
     @property
     def moves(self) -> tuple[str, ...]:
         """Which of c1 and c2 differ, by their verdicts."""
-        both = {"c1": self.c1, "c2": self.c2}
-        return tuple(n for n, ratio in both.items() if ratio.verdict in _SIDES)
-
-
-_SIDES, _SMALL = ("higher", "lower"), "smaller than an evaluation interval"
+        names = ("c1", "c2")
+        return tuple(name for name in names if getattr(self, name).verdict in _SIDES)
 
 
 @dataclass(frozen=True)
@@ -124,8 +123,8 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Returns the table as JSON; None stands for infinity and for NaN."""
         table = self.to_frame().astype(object)
-        known = table.notna() & ~table.isin([np.inf])
-        rows = table.where(known, None).to_dict("records")
+        is_finite = table.notna() & ~table.isin([np.inf])
+        rows = table.where(is_finite, None).to_dict("records")
         scale = self.scale.to_json()
         return {"residual_scale_octaves": scale, "margin": self.margin, "ratios": rows}
 
@@ -164,35 +163,29 @@ def compare(
     >>> compare({"sgd": one, "pruned": two}, "sgd").ratios[0].moves
     ('c1',)
     """
-    wanted = _pairs(curves, reference, pairs)
+    named_pairs = _pairs(curves, reference, pairs)
     if not 1 < margin < np.inf:
         raise UserError(f"margin is {margin!r}; it must be a factor above 1.")
-    for name, observations in curves.items():
-        check(observations, level, name)
-    posteriors = joint_posterior(list(curves.values()))
-    found = dict(zip(curves, posteriors, strict=True))
-    parts = {name: _by_slice(each) for name, each in found.items()}
-    vanishing = {name: _vanishing(found[name], curves[name], level) for name in found}
+    fits = joint_fit(curves, level)
+    parts = {name: _by_slice(fit.posterior) for name, fit in fits.items()}
     ratios = []
-    for name, other in wanted:
-        both, of_both = (curves[name], curves[other]), (found[name], found[other])
-        refused, small = _unlike(*both), _below_interval(both, of_both)
+    for name, other in named_pairs:
+        both = fits[name], fits[other]
+        refused, small = _unlike(*both), _below_interval(*both)
         for q in QUANTITIES:
-            ratio = _distribution(parts[name][q], parts[other][q], posteriors[0])
+            law = _distribution(parts[name][q], parts[other][q], both[0].posterior)
             verdict = refused or (_SMALL if q in small else "")
-            by = _open_by(q, vanishing[name], vanishing[other])
-            ratios.append(_opened(_ratio(ratio, level, verdict), by))
+            ratios.append(_ratio(law, level, _open_ends(q, *both), verdict))
     adjusted = [
         replace(ratio, p_adjusted=float(p), verdict=_verdict(ratio, p, level, margin))
         for ratio, p in zip(ratios, holm([r.p_adjusted for r in ratios]), strict=True)
     ]
     of_pairs = []
-    for k, (name, other) in enumerate(wanted):
+    for k, pair in enumerate(named_pairs):
         c1, c2, critical = adjusted[3 * k : 3 * k + 3]
-        unlike = _against(searches or {}, name, other)
-        of_pairs.append(CurveRatio(name, other, c1, c2, critical, unlike))
-    scale = Estimate.of(posteriors[0].residual_scale, level)
-    return Comparison(tuple(of_pairs), scale, level, margin)
+        unlike = _against(searches or {}, *pair)
+        of_pairs.append(CurveRatio(*pair, c1, c2, critical, unlike))
+    return Comparison(tuple(of_pairs), fits[named_pairs[0][0]].scale, level, margin)
 
 
 def holm(p_values: Sequence[float]) -> Floats:
@@ -216,18 +209,18 @@ def _pairs(
     reference: str | None,
     pairs: Sequence[tuple[str, str]] | None,
 ) -> list[tuple[str, str]]:
+    """Returns (curve, reference) of each comparison."""
     if len(curves) < 2:
         raise UserError("a comparison needs at least two curves.")
-    reference = next(iter(curves)) if reference is None else reference
-    named = [reference, *(name for pair in pairs or () for name in pair)]
-    for name in named:
+    first = next(iter(curves)) if reference is None else reference
+    others = [(name, first) for name in curves if name != first]
+    named_pairs = others if pairs is None else list(pairs)
+    for name in (first, *(name for pair in named_pairs for name in pair)):
         if name not in curves:
             raise UserError(
                 f"reference curve {name!r} is unknown: {near_matches(name, curves)}."
             )
-    if pairs is not None:
-        return list(pairs)
-    return [(name, reference) for name in curves if name != reference]
+    return named_pairs
 
 
 def _against(searches: Mapping[str, str], curve: str, reference: str) -> str:
@@ -239,23 +232,25 @@ Part = tuple[Floats, Floats, Floats]
 """log2 of a quantity [s, k], the width of its cells [s] and their weights [s, k]."""
 
 
-def _by_slice(found: Posterior) -> dict[str, Part]:
+def _by_slice(law: Posterior) -> dict[str, Part]:
     """Returns the distribution of each quantity within each slice."""
-    one, two = found.widths
-    kept = found.supported
-    c1 = (found.log2_c1, one, kept.sum(axis=2))
-    c2 = (found.log2_c2, two, found.within.sum(axis=1))
-    values, widths = found.log2_critical()
+    one, two = law.widths
+    kept = law.supported
+    values, widths = law.log2_critical()
     within = [
-        Distribution.of(*each, bins=_SLICE_BINS)
-        for each in zip(values, widths, np.maximum(kept, 1e-300), strict=True)
+        Distribution.of(*cells, bins=_SLICE_BINS)
+        for cells in zip(values, widths, np.maximum(kept, 1e-300), strict=True)
     ]
     critical = (
-        np.stack([each.middles for each in within]),
-        np.array([each.width for each in within]),
-        np.stack([each.masses for each in within]) * kept.sum(axis=(1, 2))[:, None],
+        np.stack([part.middles for part in within]),
+        np.array([part.width for part in within]),
+        np.stack([part.masses for part in within]) * kept.sum(axis=(1, 2))[:, None],
     )
-    return {"c1": c1, "c2": c2, "critical_batch_size": critical}
+    return {
+        "c1": (law.log2_c1, one, kept.sum(axis=2)),
+        "c2": (law.log2_c2, two, law.within.sum(axis=1)),
+        "critical_batch_size": critical,
+    }
 
 
 def _distribution(one: Part, other: Part, joint: Posterior) -> Distribution:
@@ -267,99 +262,71 @@ def _distribution(one: Part, other: Part, joint: Posterior) -> Distribution:
     return Distribution.of(values, widths, weights * joint.slices[kept][:, None, None])
 
 
-def _ratio(found: Distribution, level: float, verdict: str) -> Ratio:
-    estimate = Estimate.of(found, level)
-    above = found.probability_above(1.0)
-    middles = np.abs(found.middles)
-    order = np.argsort(middles)
-    total = np.cumsum(found.masses[order])
-    within = float(np.exp2(np.interp(level, total, middles[order])))
-    p_value = 2 * min(above, 1 - above)
-    if verdict.startswith("refused"):
-        p_value = float("nan")
-    ends = estimate.value, estimate.low, estimate.high
-    return Ratio(*ends, above, p_value, within, verdict)
+def _open_ends(quantity: str, curve: LawFit, other: LawFit) -> tuple[set[str], ...]:
+    """Returns the constants that open the lower and the upper end of a ratio.
 
-
-Vanishing = dict[str, bool]
-"""Whether data do not refuse that c1, or c2, of a curve is 0."""
-
-
-def _vanishing(found: Posterior, observations: Observations, level: float) -> Vanishing:
-    """Returns which constants of a curve may be 0 in a joint fit.
-
-    c1 where it rests on its support; c2, whose prior has no end that matters, as in
-    `integration.support`.
+    A constant that may be 0 opens the lower end where it multiplies the ratio.
     """
-    c2 = found.c2
-    known = c2.density > c2.density.max() * 1e-4
-    likelihood = np.log(c2.density[known])
-    likelihood -= log_prior_of_c2(c2.middles[known], observations)
-    more = c2.masses[known][likelihood > likelihood[0]].sum()
-    return {"c1": "c1" in found.rests_on, "c2": bool(more < 1 - (1 - level) / 4)}
-
-
-def _open_by(quantity: str, curve: Vanishing, reference: Vanishing) -> tuple[str, str]:
-    """Returns by which constants the lower and the upper end of a ratio are open."""
-    above, below = {"c1": ("c1", ""), "c2": ("c2", "")}.get(quantity, ("c1", "c2"))
-
-    def of(one: Vanishing, other: Vanishing) -> str:
-        named = [above] * one[above] + [below] * bool(below and other[below])
-        return " ".join(named)
-
-    return of(curve, reference), of(reference, curve)
-
-
-def _opened(ratio: Ratio, by: tuple[str, str]) -> Ratio:
-    """Returns a ratio with its open ends."""
-    low, high = by
-    if not (low or high) or np.isnan(ratio.p_adjusted):
-        return ratio
-    # c1 may be less than any c1 that is allowed: that it is more cannot be found.
-    above = min(ratio.probability, 0.5) if "c1" in low else ratio.probability
-    above = max(above, 0.5) if "c1" in high else above
-    return replace(
-        ratio,
-        low=0.0 if low else ratio.low,
-        high=np.inf if high else ratio.high,
-        probability=above,
-        p_adjusted=2 * min(above, 1 - above),
-        within=np.inf,
+    above, below = _TERMS[quantity]
+    return (
+        {above} & curve.unresolved | {below} & other.unresolved,
+        {above} & other.unresolved | {below} & curve.unresolved,
     )
 
 
-def _unlike(one: Observations, other: Observations) -> str:
+def _ratio(
+    law: Distribution, level: float, open_by: tuple[set[str], ...], verdict: str
+) -> Ratio:
+    """Returns a ratio with its open ends; its p_adjusted is not adjusted yet."""
+    low, high = open_by
+    estimate = Estimate.of(law, level, not low, not high)
+    above = law.probability_above(1.0)
+    # c1 may be less than any c1 that is allowed: that it is more cannot be found.
+    above = min(above, 0.5) if "c1" in low else above
+    above = max(above, 0.5) if "c1" in high else above
+    distance = np.abs(law.middles)
+    order = np.argsort(distance)
+    total = np.cumsum(law.masses[order])
+    within = float(np.exp2(np.interp(level, total, distance[order])))
+    return Ratio(
+        **vars(estimate),
+        probability=above,
+        p_adjusted=np.nan if "refused" in verdict else 2 * min(above, 1 - above),
+        within=np.inf if low or high else within,
+        verdict=verdict,
+    )
+
+
+def _unlike(curve: LawFit, other: LawFit) -> str:
     """Returns why two curves cannot be compared, or nothing."""
-    for b in np.intersect1d(one.batch_size, other.batch_size):
-        ours, theirs = (
-            np.nanmin(np.append(each.interval[each.batch_size == b], np.inf))
-            for each in (one, other)
+    intervals = [
+        pd.Series(points.interval).groupby(points.batch_size).min()
+        for points in (curve.observations, other.observations)
+    ]
+    both = pd.concat(intervals, axis=1, join="inner").dropna()
+    for b, (one, two) in both[both[0] != both[1]].iterrows():
+        return (
+            f"refused: evaluated every {one:.12g} and every {two:.12g} steps at batch "
+            f"size {b:.12g}"
         )
-        if np.isfinite(ours) and np.isfinite(theirs) and ours != theirs:
-            return (
-                f"refused: evaluated every {ours:.12g} and every {theirs:.12g} steps "
-                f"at batch size {b:.12g}"
-            )
     return ""
 
 
-def _below_interval(
-    curves: Sequence[Observations], found: Sequence[Posterior]
-) -> tuple[str, ...]:
+def _below_interval(curve: LawFit, other: LawFit) -> tuple[str, ...]:
     """Returns the quantities whose difference is less than an evaluation interval.
 
     That of c1 by its steps at the smallest batch size, that of c2 at the largest; the
     ratio of both where neither differs by more.
     """
-    ends = [np.nan_to_num(curve.interval[[0, -1]]) for curve in curves]
-    widest = np.max(ends, axis=0)
-    c1, c2 = (
-        abs(np.subtract(*(getattr(each, name).quantiles([0.5])[0] for each in found)))
-        for name in ("c1", "c2")
-    )
-    smallest = min(curve.batch_size[0] for curve in curves)
-    small = [c1 / smallest < widest[0], c2 < widest[1]]
-    return tuple(n for n, s in zip(QUANTITIES, [*small, all(small)], strict=True) if s)
+    points = curve.observations, other.observations
+    steps = [
+        abs(curve.c1.value - other.c1.value) / min(p.batch_size[0] for p in points),
+        abs(curve.c2.value - other.c2.value),
+    ]
+    intervals = [np.nan_to_num(p.interval[[0, -1]]) for p in points]
+    small = steps < np.max(intervals, axis=0)
+    flags = zip(QUANTITIES, [*small, small.all()], strict=True)
+    return tuple(name for name, is_small in flags if is_small)
 
 
 def _verdict(ratio: Ratio, p_adjusted: float, level: float, margin: float) -> str:
@@ -368,3 +335,38 @@ def _verdict(ratio: Ratio, p_adjusted: float, level: float, margin: float) -> st
     if p_adjusted < 1 - level and not ratio.verdict:
         return _SIDES[int(ratio.value < 1)]
     return f"equal within {margin:g}" if ratio.within <= margin else "unresolved"
+
+
+def exponent_of(
+    curves: Mapping[str, Observations], level: float = LEVEL
+) -> Distribution:
+    """Returns the distribution of the exponent a that curves have in common.
+
+    They have one residual scale, too.
+    """
+    [fit, *_] = joint_fit(curves, level, free_exponent=True).values()
+    return fit.posterior.exponent
+
+
+def exponent_of_all(tables: Sequence[Distribution]) -> Distribution:
+    """Returns the distribution of an exponent that tables have in common.
+
+    Each table has a residual scale of its own: given the exponent they are independent,
+    and the prior counts once.
+
+    Args:
+        tables: what `exponent_of` returns of each.
+    """
+    bins = len(tables[0].masses)
+    low = min(table.low for table in tables)
+    high = max(table.low + table.width * bins for table in tables)
+    width = (high - low) / bins
+    middles = low + width * (np.arange(bins) + 0.5)
+    prior = norm.logpdf(middles * np.log(2), 0, EXPONENT_SPREAD)
+    density = prior.copy()
+    for table in tables:
+        at = np.interp(middles, table.middles, table.density, left=0, right=0)
+        # Where a table's lattice ended the density is negligible, and not 0.
+        density += np.log(np.maximum(at, 1e-12)) - prior
+    weights = np.asarray(np.exp(density - density.max()), np.float64)
+    return Distribution.of(np.asarray(middles, np.float64), width, weights)

@@ -21,17 +21,8 @@ Ends = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Resolution:
-    """Cells of a lattice, along the scale, the exponent, and log c1 and log c2."""
-
-    scales: int = 28
-    exponents: int = 20
-    cells: int = 40
-
-
-@dataclass(frozen=True)
 class Lattice:
-    """What all batch sizes share: values of each slice.
+    """The values of each slice, which all batch sizes share.
 
     Attributes:
         scale: residual scale in octaves, [s].
@@ -53,8 +44,10 @@ class Lattice:
 
     @classmethod
     def of(cls, ranges: Ranges, shape: tuple[int, int], seeds: int) -> Lattice:
-        """Returns the lattice with so many scales, and exponents of each, in ranges."""
-        log_scale, step = _middles(*ranges.scales, shape[0])
+        """Returns a lattice in ranges; `shape`: numbers of scales and of exponents."""
+        low, high = ranges.scales
+        step = (high - low) / shape[0]
+        log_scale = np.asarray(low + step * (np.arange(shape[0]) + 0.5), np.float64)
         ends = ranges.exponents_at(log_scale)
         count = shape[1] if ends[0, 0] < ends[0, 1] else 1
         a_step = (ends[:, 1] - ends[:, 0]) / count
@@ -97,9 +90,8 @@ class Ranges:
 
     def narrowed(self, lattice: Lattice, evidence: Floats) -> Ranges:
         """Returns the ranges of what is not negligible, a cell wider."""
-        weight = logsumexp(
-            (evidence + lattice.log_measure).reshape(lattice.shape), axis=2
-        )
+        log_weight = (evidence + lattice.log_measure).reshape(lattice.shape)
+        weight = logsumexp(log_weight, axis=2)
         log_scale = np.log(lattice.scale.reshape(lattice.shape)[:, 0, 0])
         of_scale = logsumexp(weight, axis=1)
         kept = log_scale[of_scale > of_scale.max() - NEGLIGIBLE]
@@ -118,8 +110,3 @@ class Ranges:
         ends = self.exponents_at(log_scale)
         ends = np.stack([np.maximum(low, ends[:, 0]), np.minimum(high, ends[:, 1])], 1)
         return Ranges(scales, log_scale, ends)
-
-
-def _middles(low: float, high: float, cells: int) -> tuple[Floats, float]:
-    width = (high - low) / cells
-    return np.asarray(low + width * (np.arange(cells) + 0.5), np.float64), width

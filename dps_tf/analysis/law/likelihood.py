@@ -74,11 +74,9 @@ class Observations:
         """
         b = _checked("batch_size", batch_size)
         high = np.asarray(steps_to_result, np.float64)
-        low, spread = np.full(len(high), np.nan), np.zeros(len(high))
-        if bracket_low is not None:
-            low = np.asarray(bracket_low, np.float64)
-        if noise is not None:
-            spread = np.nan_to_num(np.asarray(noise, np.float64), nan=0.0)
+        empty = np.full(len(high), np.nan)
+        low = np.asarray(empty if bracket_low is None else bracket_low, np.float64)
+        spread = np.nan_to_num(np.asarray(empty if noise is None else noise, float))
         if not len(b) == len(high) == len(low) == len(spread):
             raise UserError(
                 f"batch_size, steps_to_result, bracket_low and noise have {len(b)}, "
@@ -98,41 +96,44 @@ class Observations:
                 f"noise is {spread[int(np.argmin(spread))]:g}; it must be a number of "
                 "octaves of at least 0."
             )
-        codes = np.zeros(len(b), np.int64)
-        if seed is not None:
-            codes = pd.factorize(np.asarray(seed))[0].astype(np.int64)
+        codes, _ = pd.factorize(np.asarray(np.zeros(len(b)) if seed is None else seed))
         order = np.argsort(b, kind="stable")
         return cls(b[order], low[order], high[order], spread[order], codes[order])
 
     @classmethod
     def from_results(cls, results: pd.DataFrame) -> Observations:
-        """Returns the observations of one curve of a results table.
+        """Returns the observations of one curve of a table; rows differ in B and seed.
 
-        What is only known as a bound enters as one: a cell that nobody is known to
-        have solved, by the steps that were followed; a K* whose best metaparameters
-        lie at an end of their range, from above, since a wider range may give less.
-        Cells with a K* of 0 and those in which every trial diverged are left out. A
-        column `noise` (octaves), as of `repeats.with_noise`, makes noisy cells weigh
-        less. Rows differ in batch size (and seed) only.
+        Columns: batch_size and steps_to_result; optionally bracket_low, noise (octaves,
+        as of `repeats.with_noise`) and seed. A row with bracket_low alone is a bound.
+
+        In a results table, a cell that no trial is known to have solved is bounded by
+        the steps that were followed, and a K* whose best metaparameters lie at an end
+        of their range from above, since a wider range may give less. Cells with a K* of
+        0 and those in which every trial diverged are left out.
         """
-        require(results, ["steps_to_result", "bracket_low", "steps_bound"], "results")
-        steps = _floats(results, "steps_to_result")
-        low = _floats(results, "bracket_low")
+        require(results, ["batch_size", "steps_to_result"], "results")
+        names = ("steps_to_result", "bracket_low", "noise")
+        steps, low, noise = (_floats(results, name) for name in names)
+        used, beyond = ~np.isnan(steps), low
+        if "steps_bound" in results.columns:
+            used, is_bounded = steps > 0, results["steps_bound"] != ""
+            beyond = np.where(is_bounded, _followed(results), np.nan)
         if "at_boundary" in results.columns:
             # A column of empty cells is read as numbers.
-            ends = [pd.notna(text) and text != "" for text in results["at_boundary"]]
-            low = np.where(np.array(ends, bool) & ~np.isnan(steps), 0.0, low)
-        bounded = (results["steps_bound"] != "").to_numpy(bool)
-        beyond = _followed(results)
-        is_beyond = np.isnan(steps) & bounded & (beyond > 0)
-        used = (steps > 0) | is_beyond
-        return cls.of(
-            results["batch_size"].to_numpy(np.float64)[used],
-            np.where(is_beyond, np.inf, steps)[used],
-            np.where(is_beyond, beyond, low)[used],
-            _floats(results, "noise")[used] if "noise" in results.columns else None,
-            results["seed"].to_numpy()[used] if "seed" in results.columns else None,
-        )
+            at_end = results["at_boundary"].astype(object).fillna("").ne("")
+            low = np.where(at_end & ~np.isnan(steps), 0.0, low)
+        is_beyond = np.isnan(steps) & (beyond > 0)
+        table = pd.DataFrame(
+            {
+                "batch_size": results["batch_size"].to_numpy(np.float64),
+                "steps_to_result": np.where(is_beyond, np.inf, steps),
+                "bracket_low": np.where(is_beyond, beyond, low),
+                "noise": noise,
+                "seed": results["seed"].to_numpy() if "seed" in results else 0,
+            }
+        )[used | is_beyond]
+        return cls.of(*(table[name].to_numpy() for name in table))
 
     def located(self) -> Observations:
         """Returns those that are bounded on both sides, or exact."""
@@ -146,14 +147,13 @@ class Observations:
         that is not 0.
         """
         inside = ~(self.is_bound | self.is_exact)
-        low = np.log2(np.where(inside, self.low, 1.0))
-        high = np.log2(np.where(inside, self.high, 1.0))
-        noise = np.where(inside, np.hypot(self.noise, (high - low) / 2), self.noise)
+        ends = np.log2(np.where(inside, (self.low, self.high), 1.0))
+        noise = np.hypot(self.noise, (ends[1] - ends[0]) / 2)
         return replace(
             self,
             low=np.where(inside, np.nan, self.low),
-            high=np.where(inside, np.exp2((low + high) / 2), self.high),
-            noise=noise,
+            high=np.where(inside, np.exp2(ends.mean(axis=0)), self.high),
+            noise=np.where(inside, noise, self.noise),
         )
 
     def __len__(self) -> int:
@@ -188,8 +188,8 @@ class Observations:
     @property
     def interval(self) -> Floats:
         """The evaluation interval of each K*, in steps; NaN where unknown; [n]."""
-        known = ~(self.is_bound | self.is_exact)
-        return np.where(known, self.high - self.low, np.nan)
+        inside = ~(self.is_bound | self.is_exact)
+        return np.where(inside, self.high - self.low, np.nan)
 
     @property
     def seeds(self) -> int:
@@ -214,8 +214,9 @@ def _checked(name: str, values: ArrayLike) -> Floats:
 
 
 def _floats(results: pd.DataFrame, name: str) -> Floats:
-    values = results[name].astype("Float64").to_numpy(np.float64, na_value=np.nan)
-    return np.asarray(values, np.float64)
+    """Returns a column, NaN where it is empty or missing, [n]."""
+    values = results.reindex(columns=[name])[name].astype("Float64")
+    return np.asarray(values.to_numpy(np.float64, na_value=np.nan), np.float64)
 
 
 def _followed(results: pd.DataFrame) -> Floats:
@@ -223,10 +224,8 @@ def _followed(results: pd.DataFrame) -> Floats:
 
     NaN where the table does not say.
     """
-    columns = ["steps_low", "step_budget", "evaluation_interval"]
-    if not set(columns) <= set(results.columns):
-        return np.full(len(results), np.nan)
-    low, budget, interval = (_floats(results, name) for name in columns)
+    names = ("steps_low", "step_budget", "evaluation_interval")
+    low, budget, interval = (_floats(results, name) for name in names)
     interval = np.maximum(interval, 1)
     last = np.floor(budget / interval) * interval
     return np.where(np.isnan(low), last, low - interval)

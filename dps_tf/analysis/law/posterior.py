@@ -1,7 +1,4 @@
-"""A posterior of c1/B^a + c2: its marginals, and draws of it.
-
-`integration.py` says how it comes about, and what is assumed beforehand.
-"""
+"""A posterior of c1/B^a + c2, which `integration.py` makes: marginals and draws."""
 
 from __future__ import annotations
 
@@ -46,9 +43,6 @@ class Draws:
 @dataclass(frozen=True)
 class Posterior:
     """Weights on the grids of the slices of a lattice.
-
-    `c1`, `c2`, `critical_batch_size`, `residual_scale`, `exponent` and `steps(B)` are
-    its marginals; `draws(n)` gives the joint ones.
 
     Attributes:
         lattice: scales, exponents and effects of the slices.
@@ -102,11 +96,6 @@ class Posterior:
         """The weight of each slice, adding up to 1, [s]."""
         log_weight = self.log_slice + self.lattice.log_measure
         return np.asarray(np.exp(log_weight - logsumexp(log_weight)), np.float64)
-
-    @property
-    def log_evidence(self) -> float:
-        """The natural logarithm of the total weight."""
-        return float(logsumexp(self.log_slice + self.lattice.log_measure))
 
     @property
     def widths(self) -> tuple[Floats, Floats]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from dps_tf.analysis.law import (
     EXPONENT_PRIOR,
+    PRIOR,
     UNLIKE_SEARCHES,
     Comparison,
     CurveRatio,
@@ -44,7 +45,7 @@ def law_part(context: ReportContext) -> Part:
         "each K* taken to lie in its bracket; an end that is not stated is open. c1 "
         "counts examples and rules where batches are small, c2 counts steps and is the "
         "plateau; at the critical batch size c1/c2, K* is twice the plateau. "
-        f"Prior: {first.prior}.",
+        f"Prior: {PRIOR}.",
         "Trials of one number have the same seeds and metaparameters at every batch "
         "size. The noise that all K* of a curve share for this reason moves c1 and c2 "
         "together. Their intervals leave it out; c1/c2 is not affected.",
