@@ -1,9 +1,7 @@
 """Fits of any table of steps-to-result, from a CSV file to their text.
 
-Columns: batch_size and steps_to_result; optionally bracket_low (the evaluation before;
-without steps_to_result, K* is only known to be more), noise and seed (see
-`Observations`) and curve, a name. A results table of this package is such a table too:
-its curves are named by the columns of the cell that vary.
+`dps_tf.fit` names the columns. A results table of this package is such a table too: its
+curves are named by the columns of the cell that vary.
 """
 
 from __future__ import annotations
@@ -16,34 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis import law, regimes
 from dps_tf.analysis.interchange.foreign_files import numbers_of, read_csv
-from dps_tf.analysis.law import (
-    EXPONENT_PRIOR,
-    FEW_POINTS,
-    LEVEL,
-    MARGIN,
-    MINIMUM_POINTS,
-    PRIOR,
-    QUANTITIES,
-    SCALE_CAUTION,
-    UNLIKE_SEARCHES,
-    Comparison,
-    Estimate,
-    LawFit,
-    Observations,
-    compare,
-    exponent_of,
-    fit_law,
-    misfits,
-)
-from dps_tf.analysis.regimes import (
-    DEFINITIONS,
-    TOLERANCES,
-    Regime,
-    fitted_regimes,
-    measured_regimes,
-    sensitivity,
-)
 from dps_tf.analysis.searches import search_of_results
 from dps_tf.analysis.tables import curve_key, curve_label, require
 from dps_tf.analysis.wording import number, with_interval
@@ -54,53 +26,43 @@ from dps_tf.core import UserError, printable
 class FitSettings:
     """How curves are fitted; see `law.fit_law` and `regimes`."""
 
-    level: float = LEVEL
-    margin: float = MARGIN
-    tolerances: tuple[float, ...] = TOLERANCES
+    level: float = law.LEVEL
+    margin: float = law.MARGIN
+    tolerances: tuple[float, ...] = regimes.TOLERANCES
     linear_from: float | None = None
 
     def __post_init__(self) -> None:
-        for tolerance in self.tolerances:
-            if not 0 < tolerance < float("inf"):
-                raise UserError(
-                    f"tolerance is {tolerance!r}; it must be a positive number, for "
-                    "example 0.2 for 20 %."
-                )
         if not self.tolerances:
             raise UserError("at least one tolerance is needed, for example 0.2.")
-        start = self.linear_from
-        if start is not None and not 0 < start < float("inf"):
-            raise UserError(
-                f"linear_from is {start!r}; it must be a batch size, for example 32."
-            )
+        values = [("tolerance, a share,", share) for share in self.tolerances]
+        if self.linear_from is not None:
+            values.append(("linear_from, a batch size,", self.linear_from))
+        for name, value in values:
+            if not 0 < value < float("inf"):
+                raise UserError(f"{name} is {value!r}; it must be a positive number.")
 
 
 @dataclass(frozen=True)
 class CurveFit:
-    """The law and the regimes of one curve.
+    """The law of a curve with a name, and regimes on the fit and on measured points.
 
-    Attributes:
-        curve: its name.
-        fit: the law.
-        regimes: on the fit, then on the measured points.
-        left_out: rows of the table without a usable steps-to-result.
+    `left_out` counts the rows of the table without a usable steps-to-result.
     """
 
     curve: str
-    fit: LawFit
-    regimes: tuple[Regime, ...]
+    fit: law.LawFit
+    regimes: tuple[regimes.Regime, ...]
     left_out: int
 
     def to_json(self) -> dict[str, Any]:
         """Returns everything as JSON; None stands for infinity and for NaN."""
         points = self.fit.observations
+        low, high = points.low.tolist(), points.high.tolist()
         return {
             "curve": self.curve,
             "batch_size": points.batch_size.tolist(),
-            "steps_to_result": [
-                None if np.isinf(k) else k for k in points.high.tolist()
-            ],
-            "bracket_low": [None if np.isnan(k) else k for k in points.low.tolist()],
+            "steps_to_result": [None if np.isinf(k) else k for k in high],
+            "bracket_low": [None if np.isnan(k) else k for k in low],
             "rows_left_out": self.left_out,
             "fit": self.fit.to_json(),
             "regimes": [regime.to_json() for regime in self.regimes],
@@ -109,19 +71,19 @@ class CurveFit:
 
 @dataclass(frozen=True)
 class TableFit:
-    """The fits of the curves of a table, and their comparison.
+    """The fits of the curves of a table.
 
     Attributes:
         curves: those that can be fitted.
         too_short: number of usable batch sizes of those that cannot, by name.
-        comparison: their ratios in a joint fit, if there are two or more.
-        exponent: a of c1/B^a + c2 that they have in common, likewise.
+        comparison: ratios in a joint fit, if two or more can be fitted.
+        exponent: a of c1/B^a + c2 that these have in common.
     """
 
     curves: tuple[CurveFit, ...]
     too_short: dict[str, int]
-    comparison: Comparison | None = None
-    exponent: Estimate | None = None
+    comparison: law.Comparison | None = None
+    exponent: law.Estimate | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns everything as JSON; None stands for infinity and for NaN."""
@@ -161,18 +123,15 @@ def fit_table(
     """
     settings = settings or FitSettings()
     parts = curves_of_table(frame, seeds_together=True)
-    points = {name: Observations.from_results(rows) for name, rows in parts.items()}
-    too_short = {
-        name: curve.batch_sizes
-        for name, curve in points.items()
-        if curve.batch_sizes < MINIMUM_POINTS
-    }
+    points = {name: law.Observations.from_results(rows) for name, rows in parts.items()}
+    sizes = {name: curve.batch_sizes for name, curve in points.items()}
+    too_short = {n: size for n, size in sizes.items() if size < law.MINIMUM_POINTS}
     usable = {name: curve for name, curve in points.items() if name not in too_short}
     if not usable:
-        most = max(too_short.values(), default=0)
         raise UserError(
-            f"a fit needs K* at {MINIMUM_POINTS} or more batch sizes of a curve; the "
-            f"table has at most {most}; a bound, such as a bracket_low of 0, is no K*."
+            f"a fit needs K* at {law.MINIMUM_POINTS} or more batch sizes of a curve; "
+            f"the table has at most {max(sizes.values(), default=0)}; a bound, such as "
+            "a bracket_low of 0, is no K*."
         )
     curves = tuple(
         _fit(name, curve, settings, len(parts[name]) - len(curve))
@@ -181,10 +140,10 @@ def fit_table(
     if len(usable) > 1:
         level, margin = settings.level, settings.margin
         searches = {name: search_of_results(parts[name]) for name in usable}
-        comparison = compare(
+        comparison = law.compare(
             usable, reference, margin=margin, level=level, searches=searches
         )
-        exponent = Estimate.of(exponent_of(usable, level), level)
+        exponent = law.Estimate.of(law.exponent_of(usable, level), level)
         return TableFit(curves, too_short, comparison, exponent)
     if reference is not None and reference not in usable:
         raise UserError(f"--reference={reference!r} is not a curve that can be fitted.")
@@ -193,24 +152,24 @@ def fit_table(
 
 def observations_by_curve(
     frame: pd.DataFrame, seeds_together: bool = False
-) -> dict[str, Observations]:
+) -> dict[str, law.Observations]:
     """Returns the observations of each curve of a table; see `curves_of_table`."""
     parts = curves_of_table(frame, seeds_together)
-    return {name: Observations.from_results(rows) for name, rows in parts.items()}
+    return {name: law.Observations.from_results(rows) for name, rows in parts.items()}
 
 
 def _fit(
-    name: str, observations: Observations, settings: FitSettings, left_out: int
+    name: str, observations: law.Observations, settings: FitSettings, left_out: int
 ) -> CurveFit:
-    fit = fit_law(observations, settings.level)
+    fit = law.fit_law(observations, settings.level)
     tolerances, start = settings.tolerances, settings.linear_from
     # The fitted curve answers for a batch size that this curve has not measured.
     measured = start if start in observations.batch_size else None
-    regimes = (
-        *fitted_regimes(fit, tolerances, start),
-        *measured_regimes(observations, tolerances, measured),
+    ends = (
+        *regimes.fitted_regimes(fit, tolerances, start),
+        *regimes.measured_regimes(observations, tolerances, measured),
     )
-    return CurveFit(name, fit, regimes, left_out)
+    return CurveFit(name, fit, ends, left_out)
 
 
 def curves_of_table(
@@ -261,11 +220,11 @@ def _curve(curve: CurveFit) -> list[str]:
     return [head, *_law(fit), *_residuals(fit), *_regimes(curve)]
 
 
-def _estimate(estimate: Estimate) -> str:
+def _estimate(estimate: law.Estimate) -> str:
     return with_interval(estimate.value, estimate.low, estimate.high, digits=3)
 
 
-def _law(fit: LawFit) -> list[str]:
+def _law(fit: law.LawFit) -> list[str]:
     lines = [
         f"  {name:<8}{_estimate(estimate):<28}  {meaning}"
         for name, estimate, meaning in (
@@ -278,25 +237,26 @@ def _law(fit: LawFit) -> list[str]:
     ]
     lines += [
         f"  medians and {100 * fit.level:g} % intervals; prior:",
-        f"    {PRIOR};",
-        f"    {EXPONENT_PRIOR}",
+        f"    {law.PRIOR};",
+        f"    {law.EXPONENT_PRIOR}",
     ]
-    few = f"Fewer than {FEW_POINTS} batch sizes with more than a bound: the prior "
+    few = f"Fewer than {law.FEW_POINTS} batch sizes with more than a bound: the prior "
     cautions = {
         few + "decides the ends.": fit.is_short,
         "No plateau is resolved: c2 = 0 is not refused.": not fit.plateau_resolved,
         "No slope is resolved: c1 = 0 is not refused.": not fit.slope_resolved,
-        SCALE_CAUTION: fit.rests_on_scale,
+        law.SCALE_CAUTION: fit.rests_on_scale,
     }
     texts = [text for text, applies in cautions.items() if applies]
-    return lines + [line for text in (*texts, *misfits(fit)) for line in _wrapped(text)]
+    return [*lines, *_wrapped(*texts, *law.misfits(fit))]
 
 
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, 86, initial_indent="  ", subsequent_indent="  ")
+def _wrapped(*texts: str) -> list[str]:
+    lines = [line for text in texts for line in textwrap.wrap(text, 84)]
+    return [f"  {line}" for line in lines]
 
 
-def _residuals(fit: LawFit) -> list[str]:
+def _residuals(fit: law.LawFit) -> list[str]:
     scale = fit.scale
     lines = [
         f"  residuals in octaves, rms {fit.rms:.2f}; residual scale {scale.value:.2f} "
@@ -311,25 +271,23 @@ def _residuals(fit: LawFit) -> list[str]:
 
 def _regimes(curve: CurveFit) -> list[str]:
     """Returns one line per definition, one column per tolerance t."""
-    cells = {
-        (r.name, f"{100 * r.tolerance:g} %"): _end(r, curve) for r in curve.regimes
-    }
-    table = sensitivity(curve.regimes)
-    columns = [str(name) for name in table.columns[1:-1]]
-    head = "".join(f"{name:>10}" for name in columns)
-    lines = [f"  ends of the regimes, in batch sizes, at t ={head[1:]}   octaves"]
-    for _, row in table.iterrows():
-        name = str(row["definition"])
-        ends = "".join(f"{cells[name, column]:>10}" for column in columns)
-        lines.append(f"    {DEFINITIONS[name]:<39}{ends}{row['octaves']:>10.1f}")
+    cells = pd.Series(
+        {
+            (regimes.DEFINITIONS[r.name], f"{100 * r.tolerance:g} %"): _end(r, curve)
+            for r in curve.regimes
+        }
+    ).unstack(sort=False)
+    octaves = regimes.sensitivity(curve.regimes)["octaves"]
+    cells["octaves"] = [f"{value:.1f}" for value in octaves]
     return [
-        *lines,
+        "  ends of the regimes, in batch sizes, by tolerance t:",
+        *(f"    {line}" for line in cells.to_string().splitlines()),
         "    (K0 at the smallest B0; B1 is --linear_from, else B0; >= may lie",
         "    beyond what was measured, < below it; octaves: how far t moves the end)",
     ]
 
 
-def _end(regime: Regime, curve: CurveFit) -> str:
+def _end(regime: regimes.Regime, curve: CurveFit) -> str:
     """Returns the end of a regime, or its bound where an end of c1/c2 is open."""
     if regime.low is None:
         return (">=" if regime.is_open else "") + f"{regime.batch_size:.12g}"
@@ -342,7 +300,7 @@ def _end(regime: Regime, curve: CurveFit) -> str:
     return number(regime.batch_size)
 
 
-def _comparison(comparison: Comparison, exponent: Estimate) -> list[str]:
+def _comparison(comparison: law.Comparison, exponent: law.Estimate) -> list[str]:
     scale = comparison.scale
     lines = [
         f"all curves together, one residual scale of {scale.value:.2f} octaves "
@@ -354,17 +312,16 @@ def _comparison(comparison: Comparison, exponent: Estimate) -> list[str]:
         lines.append(f"  {pair.curve} / {pair.reference}")
         if pair.searches:
             lines.append(f"    unlike searches: {pair.searches}")
-        for name, label in zip(QUANTITIES, ("c1", "c2", "c1/c2"), strict=True):
+        for name, label in zip(law.QUANTITIES, ("c1", "c2", "c1/c2"), strict=True):
             ratio = getattr(pair, name)
             test = "" if np.isnan(ratio.p_adjusted) else f"p {ratio.p_adjusted:.2g}, "
             within = f"within a factor of {number(ratio.within)}"
-            if np.isinf(ratio.within):
-                within = "no factor excluded"
+            within = within if np.isfinite(ratio.within) else "no factor excluded"
             lines.append(
                 f"    {label:<6} x {_estimate(ratio)}  {test}{within}: {ratio.verdict}"
             )
     if any(pair.searches for pair in comparison.ratios):
-        lines += _wrapped(UNLIKE_SEARCHES)
+        lines += _wrapped(law.UNLIKE_SEARCHES)
     return [
         *lines,
         "  (p: twice that of the less likely side of 1, adjusted (Holm); factors",

@@ -137,7 +137,7 @@ def test_an_end_below_what_was_measured_is_no_number():
 
 @pytest.mark.parametrize("start", [float("nan"), -1.0, 0.0, float("inf")])
 def test_linear_scaling_counts_from_a_batch_size(start):
-    with pytest.raises(UserError, match="linear_from is .*; it must be a batch size"):
+    with pytest.raises(UserError, match="linear_from, a batch size, is .*; it must be"):
         FitSettings(linear_from=start)
 
 
@@ -160,7 +160,7 @@ def test_linear_scaling_counts_from_a_batch_size(start):
         ("batch_size,steps_to_result,curve\n1,9,a\n2,5,\n", "curve is empty in row 2"),
         (
             "batch_size,steps_to_result,bracket_low\n1,9,8\n2,5,5\n4,3,2\n",
-            "bracket_low is 5 at batch size 2",
+            "bracket_low is 5 in row 2",
         ),
     ],
 )
@@ -177,7 +177,7 @@ def test_missing_files_and_wrong_settings_are_refused(tmp_path):
     (tmp_path / "binary").write_bytes(bytes(range(128, 256)))
     with pytest.raises(UserError, match="not a CSV"):
         read_table(tmp_path / "binary")
-    with pytest.raises(UserError, match="tolerance is -1"):
+    with pytest.raises(UserError, match="tolerance, a share, is -1"):
         FitSettings(tolerances=(-1.0,))
     with pytest.raises(UserError, match="level is 95"):
         fit_table(table(), FitSettings(level=95.0))

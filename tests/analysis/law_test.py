@@ -232,7 +232,7 @@ def test_too_few_points_are_refused(arguments, message):
         (([1, 2, 4], [10, -5, 3]), "steps_to_result is -5 in row 2"),
         (([0, 2, 4], [10, 5, 3]), "batch_size is 0 in row 1"),
         (([1, 2, 4], [10, np.nan, 3]), "steps_to_result is nan"),
-        (([1, 2, 4], [10, 5, 3], [9, 5, 2]), "bracket_low is 5 at batch size 2"),
+        (([1, 2, 4], [10, 5, 3], [9, 5, 2]), "bracket_low is 5 in row 2"),
         (([1, 2, 4], [10, 5]), "3, 2, 2 and 2 values"),
     ],
 )

@@ -15,10 +15,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from dps_tf.analysis.law.distribution import Distribution
 from dps_tf.analysis.law.fit import LEVEL, Estimate, LawFit, joint_fit
 from dps_tf.analysis.law.likelihood import Observations
-from dps_tf.analysis.law.posterior import Posterior
+from dps_tf.analysis.law.posterior import Distribution, Posterior
 from dps_tf.analysis.law.prior import EXPONENT_SPREAD
 from dps_tf.analysis.tables import Floats
 from dps_tf.core import UserError, near_matches
@@ -81,19 +80,16 @@ class CurveRatio:
     @property
     def moves(self) -> tuple[str, ...]:
         """Which of c1 and c2 differ, by their verdicts."""
-        names = ("c1", "c2")
-        return tuple(name for name in names if getattr(self, name).verdict in _SIDES)
+        both = {"c1": self.c1, "c2": self.c2}
+        return tuple(name for name in both if both[name].verdict in _SIDES)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several curves with one residual scale.
+    """Ratios of several curves, one per pair, with one residual scale in octaves.
 
-    Attributes:
-        ratios: one per pair, in the order given.
-        scale: residual scale in octaves.
-        level: nominal coverage of the intervals.
-        margin: factor within which curves count as equal.
+    `level` is the nominal coverage of intervals, and `margin` the factor within which
+    curves count as equal.
     """
 
     ratios: tuple[CurveRatio, ...]
@@ -124,9 +120,11 @@ class Comparison:
         """Returns the table as JSON; None stands for infinity and for NaN."""
         table = self.to_frame().astype(object)
         is_finite = table.notna() & ~table.isin([np.inf])
-        rows = table.where(is_finite, None).to_dict("records")
-        scale = self.scale.to_json()
-        return {"residual_scale_octaves": scale, "margin": self.margin, "ratios": rows}
+        return {
+            "residual_scale_octaves": self.scale.to_json(),
+            "margin": self.margin,
+            "ratios": table.where(is_finite, None).to_dict("records"),
+        }
 
 
 def compare(
@@ -351,11 +349,8 @@ def exponent_of(
 def exponent_of_all(tables: Sequence[Distribution]) -> Distribution:
     """Returns the distribution of an exponent that tables have in common.
 
-    Each table has a residual scale of its own: given the exponent they are independent,
-    and the prior counts once.
-
-    Args:
-        tables: what `exponent_of` returns of each.
+    `tables` has what `exponent_of` returns of each. They have a residual scale each:
+    given the exponent they are independent, and the prior counts once.
     """
     bins = len(tables[0].masses)
     low = min(table.low for table in tables)

@@ -2,11 +2,8 @@
 
 c1 (examples) rules where batches are small and twice the batch is half the steps; c2
 (steps) is the plateau; at the critical batch size c1/c2 a study needs twice the steps
-of the plateau. Unweighted in log K*, as the scatter of a minimum over trials is a
-share of it; each K* lies somewhere in its bracket. Every number is of one posterior.
-
-Source: the form is that of Lee et al. 2021 and of McCandlish et al. 2018 (c2 = S_min,
-c1 = E_min).
+of the plateau. Source: the form is that of Lee et al. 2021 and of McCandlish et al.
+2018 (c2 = S_min, c1 = E_min).
 """
 
 from __future__ import annotations
@@ -19,16 +16,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from dps_tf.analysis.law.distribution import Distribution
+from dps_tf.analysis.law import prior
 from dps_tf.analysis.law.integration import joint_posterior, posterior
 from dps_tf.analysis.law.likelihood import SCALE_FLOOR, Observations
-from dps_tf.analysis.law.posterior import Posterior
-from dps_tf.analysis.law.prior import (
-    EXPONENT_PRIOR,
-    EXPONENT_SPREAD,
-    PRIOR,
-    log_prior_of_c2,
-)
+from dps_tf.analysis.law.posterior import Distribution, Posterior
 from dps_tf.analysis.tables import Floats
 from dps_tf.core import UserError
 
@@ -40,10 +31,8 @@ FEW_POINTS = 5
 MISFIT = 0.75
 """Octaves: twice the greatest scatter of published K* about their fits."""
 SUPPORT = 2.0
-"""Below it, c1/c2 with an exponent of 1 is doubtful; see `LawFit.support_of_1`. In
-simulation exponents of 0.9 and 1.1 are noticed where they falsify the interval of c1/c2
-in eight curves of ten, and three true laws in ten are doubted (statistics.md)."""
-
+"""An exponent of 1 whose `LawFit.support_of_1` is below it is doubtful; statistics.md
+has how many wrong intervals of c1/c2, and how many right ones, are doubted then."""
 SCALE_CAUTION = (
     "No scatter about the law is seen beside the brackets: these intervals rest on the "
     f"least residual scale that is allowed, {SCALE_FLOOR} octaves."
@@ -66,18 +55,15 @@ class Estimate:
     @classmethod
     def of(
         cls,
-        found: Distribution,
+        quantity: Distribution,
         level: float = LEVEL,
         has_low: bool = True,
         has_high: bool = True,
     ) -> Estimate:
         """Returns the median with an equal-tailed interval, or with open ends."""
-        low, value, high = found.quantiles([tails(level)[0], 0.5, tails(level)[1]])
-        return cls(
-            float(value),
-            float(low) if has_low else 0.0,
-            float(high) if has_high else float("inf"),
-        )
+        levels = [tails(level)[0], 0.5, tails(level)[1]]
+        low, value, high = (float(end) for end in quantity.quantiles(levels))
+        return cls(value, low if has_low else 0.0, high if has_high else np.inf)
 
     @property
     def octaves(self) -> float:
@@ -110,33 +96,34 @@ class LawFit:
     level: float
     posterior: Posterior = field(repr=False, compare=False)
 
-    @cached_property
-    def unresolved(self) -> frozenset[str]:
-        """Which of c1 and c2 may be 0: their lower ends are open.
+    @property
+    def slope_resolved(self) -> bool:
+        """Whether the data refuse c1 = 0; else c1 and c1/c2 are open towards 0.
 
-        c1 where it rests on the least c1 that the prior allows (`Posterior.rests_on`).
-        c2 unless the values that data support more than 0, by the likelihood averaged
-        over all else, hold all of the posterior but half a tail. Source: the evidence
-        of Pereira, Stern and Wechsler 2008, with the prior as reference.
+        They do not where the least c1 that the prior allows decides the interval.
+        """
+        return "c1" not in self.posterior.rests_on
+
+    @cached_property
+    def plateau_resolved(self) -> bool:
+        """Whether the data refuse c2 = 0; else c2 is open, and c1/c2 upwards.
+
+        They do where the values of c2 that they support more than 0, by the likelihood
+        averaged over all else, hold all of the posterior but half a tail. Source: the
+        evidence of Pereira, Stern and Wechsler 2008, with the prior as reference.
         """
         c2 = self.posterior.c2
         seen = c2.density > c2.density.max() * 1e-4
-        prior = log_prior_of_c2(c2.middles[seen], self.observations)
-        likelihood = np.log(c2.density[seen]) - prior
+        log_prior = prior.log_prior_of_c2(c2.middles[seen], self.observations)
+        likelihood = np.log(c2.density[seen]) - log_prior
         supported = c2.masses[seen][likelihood > likelihood[0]].sum()
-        c2_may_be_0 = supported < 1 - (1 - self.level) / 4
-        may_be_0 = {"c1": "c1" in self.posterior.rests_on, "c2": c2_may_be_0}
-        return frozenset(name for name, applies in may_be_0.items() if applies)
+        return bool(supported >= 1 - (1 - self.level) / 4)
 
     @property
-    def slope_resolved(self) -> bool:
-        """Whether the data refuse c1 = 0; else c1 and c1/c2 are open towards 0."""
-        return "c1" not in self.unresolved
-
-    @property
-    def plateau_resolved(self) -> bool:
-        """Whether the data refuse c2 = 0; else c2 is open, and c1/c2 upwards."""
-        return "c2" not in self.unresolved
+    def unresolved(self) -> set[str]:
+        """Which of c1 and c2 may be 0."""
+        resolved = {"c1": self.slope_resolved, "c2": self.plateau_resolved}
+        return {name for name in resolved if not resolved[name]}
 
     @cached_property
     def c1(self) -> Estimate:
@@ -185,7 +172,7 @@ class LawFit:
         """
         a = self.free.exponent
         after = np.interp(0.0, a.middles, a.density, left=0.0, right=0.0) / np.log(2)
-        return float(after / norm.pdf(0.0, scale=EXPONENT_SPREAD))
+        return float(after / norm.pdf(0.0, scale=prior.EXPONENT_SPREAD))
 
     @property
     def is_short(self) -> bool:
@@ -214,13 +201,9 @@ class LawFit:
         return self.c1.value / np.asarray(batch_size, np.float64) + self.c2.value
 
     def band(self, batch_size: Floats) -> Floats:
-        """Returns low and high of the curve at each of b batch sizes in steps, [2, b].
-
-        Of the law itself, not of a further K*.
-        """
-        levels = tails(self.level)
-        ends = [self.posterior.steps(b).quantiles(levels) for b in batch_size]
-        return np.transpose(ends)
+        """Returns low and high of the law at each batch size, in steps, [2, b]."""
+        laws = [self.posterior.steps(b) for b in batch_size]
+        return np.transpose([law.quantiles(tails(self.level)) for law in laws])
 
     def prediction(self, batch_size: Floats) -> Floats:
         """Returns low and high of K* of a further study, in steps, [2, b].
@@ -239,7 +222,7 @@ class LawFit:
             "law": "steps_to_result = c1 / batch_size + c2",
             **{name: getattr(self, name).to_json() for name in names},
             "level": self.level,
-            "prior": f"{PRIOR}; {EXPONENT_PRIOR}",
+            "prior": f"{prior.PRIOR}; {prior.EXPONENT_PRIOR}",
             "points": len(self.observations),
             "rms": self.rms,
             "residuals": [None if np.isnan(r) else float(r) for r in self.residuals],
@@ -267,8 +250,7 @@ def fit_law(observations: Observations, level: float = LEVEL) -> LawFit:
     >>> fit.plateau_resolved, round(fit.exponent.value, 1)
     (True, 1.0)
     """
-    check(observations, level)
-    return LawFit(observations, level, posterior(observations))
+    return joint_fit({"": observations}, level)[""]
 
 
 def joint_fit(
@@ -279,33 +261,28 @@ def joint_fit(
     """Returns fits with one residual scale, and with one exponent where it is free.
 
     Raises:
-        UserError: as `fit_law`, with the name of the curve.
+        UserError: a curve with fewer than three batch sizes, or a level that is none.
     """
-    for name, observations in curves.items():
-        check(observations, level, name)
+    for name, points in curves.items():
+        if points.batch_sizes < MINIMUM_POINTS:
+            curve = f"curve {name!r} has" if name else "there are"
+            raise UserError(
+                f"the fit of c1/B + c2 needs at least {MINIMUM_POINTS} batch sizes "
+                f"with a steps-to-result; {curve} {points.batch_sizes}."
+            )
+    if not 0 < level < 1:
+        raise UserError(f"level is {level!r}; it must lie between 0 and 1.")
     laws = joint_posterior(list(curves.values()), free_exponent)
     both = zip(curves.items(), laws, strict=True)
     return {name: LawFit(points, level, law) for (name, points), law in both}
-
-
-def check(observations: Observations, level: float = LEVEL, curve: str = "") -> None:
-    """Raises UserError unless observations can be fitted at a level."""
-    if observations.batch_sizes < MINIMUM_POINTS:
-        raise UserError(
-            f"the fit of c1/B + c2 needs at least {MINIMUM_POINTS} batch sizes with a "
-            f"steps-to-result; {f'curve {curve!r} has' if curve else 'there are'} "
-            f"{observations.batch_sizes}."
-        )
-    if not 0 < level < 1:
-        raise UserError(f"level is {level!r}; it must lie between 0 and 1.")
 
 
 def misfits(fit: LawFit) -> tuple[str, ...]:
     """Returns sentences on what is wrong with the law for a curve, if anything is.
 
     A K* that lies MISFIT octaves or more from the fit, K* that rise by as much with
-    the batch size, and an exponent whose interval leaves 1 out, or of which the data
-    support 1 by less than SUPPORT.
+    the batch size, and an exponent whose interval leaves 1 out, or at which 1 is less
+    than SUPPORT times as probable as before.
     """
     points, sentences = fit.observations, []
     far = np.nan_to_num(np.abs(fit.residuals))
@@ -322,15 +299,11 @@ def misfits(fit: LawFit) -> tuple[str, ...]:
             f"{last:.12g}, which c1/B + c2 cannot: c1 and c2 are those of another form."
         )
     a, support = fit.exponent, fit.support_of_1
-    if not a.low <= 1 <= a.high:
+    if support < SUPPORT or not a.low <= 1 <= a.high:
         sentences.append(
-            f"The exponent of B lies between {a.low:.2f} and {a.high:.2f} and not at "
-            "1: take c1/c2 averaged over it."
-        )
-    elif support < SUPPORT:
-        sentences.append(
-            f"The exponent of B is doubtful: 1 is {support:.1f} times as probable as "
-            "before these K*. The ends of c1/c2 rest on 1 (see averaged)."
+            f"The exponent of B lies between {a.low:.2f} and {a.high:.2f}, and 1 is "
+            f"{support:.1f} times as probable as before these K*: take c1/c2 averaged "
+            "over it."
         )
     return tuple(sentences)
 

@@ -1,10 +1,5 @@
 """The posterior of c1/B^a + c2, integrated over a lattice.
 
-A t interval about least squares would be wrong where K* is a few evaluation intervals:
-the large batch sizes then share one bracket, and so one rounding error, of which
-residuals say nothing. `likelihood.py` keeps that the curve passes each bracket, and
-`prior.py` has what is assumed beforehand.
-
 Residual scale and exponent lie on a lattice. Each pair of them, a slice, has a grid of
 (log2 c1, log2 c2) of its own, on what is not negligible there: the posterior of a small
 scale is a hundred times narrower than that of a large one. Doubling all resolutions
@@ -40,11 +35,9 @@ _LOG_EXPONENTS = (-4 * EXPONENT_SPREAD, 4 * EXPONENT_SPREAD)
 
 
 def posterior(observations: Observations, free_exponent: bool = False) -> Posterior:
-    """Returns the posterior of one curve, on all but 1e-4 of it.
+    """Returns the posterior of a curve with three or more batch sizes, but 1e-4 of it.
 
-    Args:
-        observations: steps-to-result at three or more batch sizes.
-        free_exponent: whether a has its prior; else it is 1.
+    The exponent a is 1, or has its prior where it is free.
     """
     return joint_posterior([observations], free_exponent)[0]
 

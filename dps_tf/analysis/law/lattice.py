@@ -17,8 +17,6 @@ _NEGLIGIBLE_EXPONENT = 8.0
 _EFFECTS = (0.125, 0.375, 0.625, 0.875)
 """Share of the seeds in the variance of a K*, uniform beforehand: middles of cells."""
 
-Ends = tuple[float, float]
-
 
 @dataclass(frozen=True)
 class Lattice:
@@ -53,9 +51,9 @@ class Lattice:
         a_step = (ends[:, 1] - ends[:, 0]) / count
         log_a = ends[:, :1] + a_step[:, None] * (np.arange(count) + 0.5)
         share = np.array(_EFFECTS if seeds > 1 else (0.0,))
-        each = (shape[0], count, len(share))
+        full = (shape[0], count, len(share))
         s, a, e, width = (
-            np.broadcast_to(values, each).ravel()
+            np.broadcast_to(values, full).ravel()
             for values in (
                 log_scale[:, None, None],
                 log_a[:, :, None],
@@ -66,7 +64,7 @@ class Lattice:
         measure = np.full(len(s), np.log(step))
         if count > 1:
             measure += norm.logpdf(a, 0, EXPONENT_SPREAD) + np.log(width)
-        return cls(np.exp(s), np.exp(a), e, measure, step, width, each)
+        return cls(np.exp(s), np.exp(a), e, measure, step, width, full)
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ class Ranges:
         exponents: ends of ln(a) at each of these, [k, 2]; equal where a is 1.
     """
 
-    scales: Ends
+    scales: tuple[float, float]
     at: Floats
     exponents: Floats
 

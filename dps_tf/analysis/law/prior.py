@@ -34,10 +34,7 @@ def log_prior_of_c2(log2_c2: Floats, observations: Observations) -> Floats:
 
 
 def prior_ends(observations: Observations, exponent: Floats) -> Floats:
-    """Returns the ends of the priors of log2 c1 and of log2 c2, [2, s, 2].
-
-    `exponent`: a of each slice, [s].
-    """
+    """Returns the ends of log2 c1 and log2 c2 for the a of each slice, [2, s, 2]."""
     located = observations.located()
     steps = np.log2(located.middle)
     examples = steps + exponent[:, None] * np.log2(located.batch_size)
