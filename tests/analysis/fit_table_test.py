@@ -18,6 +18,17 @@ def table(c1=1e5, c2=400.0, **columns):
     return pd.DataFrame({"batch_size": B, "steps_to_result": c1 / B + c2, **columns})
 
 
+def small_batches_are_bounds():
+    """Returns a table of a curve that data do not refuse to be flat."""
+    return pd.DataFrame(
+        {
+            "batch_size": [8, 32, 128, 512, 2048],
+            "steps_to_result": [1856, 528, 180, 111, 105],
+            "bracket_low": [0, 0, 172, 108, 104],
+        }
+    )
+
+
 def written(folder, text):
     path = folder / "table.csv"
     path.write_text(text)
@@ -125,6 +136,16 @@ def test_open_ends_are_words_and_null():
     value = fitted.to_json()["curves"][0]["fit"]["critical_batch_size"]["high"]
     assert value is None
     json.dumps(fitted.to_json(), allow_nan=False)
+
+
+def test_an_end_that_the_prior_decides_is_a_bound_and_so_are_its_regimes():
+    lines = text_of(fit_table(small_batches_are_bounds())).splitlines()
+    c1, ratio = (
+        next(x for x in lines if x.startswith(name)) for name in ("  c1 ", "  c1/c2")
+    )
+    assert "at most 12,900" in c1 and "at most 148 " in ratio
+    ends = next(x for x in lines if "where K = (1+t) c2" in x).split()
+    assert ends[-5:-1] == ["<1,480", "<741", "<296", "<148"]
 
 
 def test_an_end_below_what_was_measured_is_no_number():

@@ -25,6 +25,7 @@ from dps_tf.analysis.law.fit import (
     MINIMUM_POINTS,
     MISFIT,
     SCALE_CAUTION,
+    SUPPORT,
     Estimate,
     LawFit,
     fit_law,
