@@ -65,9 +65,9 @@ def is_dense(study: str, curve: str) -> bool:
     return study in DENSE and re.search(DENSE[study], curve) is not None
 
 
-def estimate(found: Estimate) -> str:
+def estimate(shown: Estimate) -> str:
     """Returns a value with its interval; where an end is open, the bound alone."""
-    return with_interval(found.value, found.low, found.high, digits=3)
+    return with_interval(shown.value, shown.low, shown.high, digits=3)
 
 
 def plain_name(curve: str) -> str:

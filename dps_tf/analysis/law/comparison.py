@@ -263,7 +263,7 @@ def _distribution(one: Part, other: Part, joint: Posterior) -> Distribution:
 def _open_ends(quantity: str, curve: LawFit, other: LawFit) -> tuple[set[str], ...]:
     """Returns the constants that open the lower and the upper end of a ratio.
 
-    A constant that may be 0 opens the lower end where it multiplies the ratio.
+    A constant that may be 0 may make the ratio 0, or infinite where it divides.
     """
     above, below = _TERMS[quantity]
     return (

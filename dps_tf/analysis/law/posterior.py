@@ -15,14 +15,14 @@ from dps_tf.analysis.law.lattice import Lattice
 from dps_tf.analysis.tables import Floats
 
 DECISIVE = 1e-3
-"""Share of its greatest value that the likelihood at the lower end of a support has
-where that end decides an interval: each octave more below it would add as much."""
+"""Share of the greatest likelihood above which the likelihood of the least value
+decides an interval: each octave more below it would add as much."""
 _BINS = 4096
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """A distribution of log2 of a quantity in bins of equal width.
+    """A distribution of log2 of a positive quantity in bins of equal width.
 
     Attributes:
         low: lower end of the first bin, in octaves.
@@ -38,13 +38,13 @@ class Distribution:
     def of(
         cls, log2: Floats, widths: ArrayLike, weights: Floats, bins: int = _BINS
     ) -> Distribution:
-        """Returns that of cells whose weight is spread evenly about their middles.
+        """Returns the distribution of cells with a weight that is spread evenly.
 
         Args:
             log2: middle of each cell, of any shape.
             widths: width of each, in octaves, broadcast to that shape.
-            weights: of each, not negative; they need not add up to 1.
-            bins: their number.
+            weights: weight of each, not negative; they need not add up to 1.
+            bins: number of bins.
         """
         half = np.maximum(np.broadcast_to(widths, log2.shape).ravel() / 2, 1e-9)
         middle, weight = log2.ravel(), weights.ravel()
@@ -146,19 +146,19 @@ class Posterior:
 
     @property
     def rests_on(self) -> tuple[str, ...]:
-        """Which log-uniform quantities the lower end of their support decides.
+        """Which of c1 and residual_scale the least value that the prior allows decides.
 
-        Of c1 and residual_scale, those whose likelihood, averaged over all else, is
-        DECISIVE there: data do not refuse that they are less.
+        Their likelihood there, averaged over all else, is more than DECISIVE of its
+        maximum: data do not refuse that they are less.
         """
         names = ("c1", "residual_scale")
         return tuple(n for n in names if getattr(self, n).at_low_end > DECISIVE)
 
     @cached_property
     def supported(self) -> Floats:
-        """`within` at the c1 that data support twice as much as the least allowed.
+        """The weight `within`, at the c1 that data support twice as much as the least.
 
-        All of it unless c1 rests on its support, whose length then decides nothing.
+        That is all of it, unless c1 rests on the least c1 that the prior allows.
         """
         if "c1" not in self.rests_on:
             return self.within
@@ -183,19 +183,19 @@ class Posterior:
 
     @cached_property
     def c1(self) -> Distribution:
-        """Of c1, in examples to the power a."""
+        """The distribution of c1, in examples to the power a."""
         weight = self.within.sum(axis=2) * self.slices[:, None]
         return Distribution.of(self.log2_c1, self.widths[0][:, None], weight)
 
     @cached_property
     def c2(self) -> Distribution:
-        """Of c2, in steps."""
+        """The distribution of c2, in steps."""
         weight = self.within.sum(axis=1) * self.slices[:, None]
         return Distribution.of(self.log2_c2, self.widths[1][:, None], weight)
 
     @cached_property
     def critical_batch_size(self) -> Distribution:
-        """Of the batch size at which both terms are equal, (c1/c2)^(1/a)."""
+        """The distribution of (c1/c2)^(1/a), at which both terms are equal."""
         return Distribution.of(*self.log2_critical(), self._weight)
 
     def log2_critical(self) -> tuple[Floats, Floats]:
@@ -207,13 +207,13 @@ class Posterior:
 
     @cached_property
     def residual_scale(self) -> Distribution:
-        """Of the residual scale, in octaves."""
+        """The distribution of the residual scale, in octaves."""
         step = self.lattice.scale_step / np.log(2)
         return Distribution.of(np.log2(self.lattice.scale), step, self.slices)
 
     @cached_property
     def exponent(self) -> Distribution:
-        """Of a; of no width where it is 1."""
+        """The distribution of a; of no width where a is 1."""
         step = self.lattice.exponent_step / np.log(2)
         return Distribution.of(np.log2(self.lattice.exponent), step, self.slices)
 
