@@ -26,6 +26,7 @@ _VALUES = {
     "int": "N",
     "float": "X",
     "multi string": "TEXT",
+    "multi float": "X",
     "multi int": "N",
     "comma separated list of strings": "A,B",
 }
