@@ -19,6 +19,7 @@ from absl import flags
 
 from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import FINISHED, command
+from dps_tf.core import UserError
 
 common.section("What is fitted")
 _CSV = flags.DEFINE_string(
@@ -32,7 +33,7 @@ _LEVEL = flags.DEFINE_float(
 _MARGIN = flags.DEFINE_float(
     "margin", None, "Factor within which two curves count as equal; 1.25 by default."
 )
-_TOLERANCE = flags.DEFINE_multi_float(
+_TOLERANCE = flags.DEFINE_multi_string(
     "tolerance", [], "Tolerance t of the regimes; several by default; may be repeated."
 )
 _LINEAR_FROM = flags.DEFINE_float(
@@ -53,7 +54,7 @@ def main() -> int:
     given = {
         "level": _LEVEL.value,
         "margin": _MARGIN.value,
-        "tolerances": tuple(_TOLERANCE.value) or None,
+        "tolerances": tuple(_tolerance(text) for text in _TOLERANCE.value) or None,
         "linear_from": _LINEAR_FROM.value,
     }
     settings = FitSettings(**{k: v for k, v in given.items() if v is not None})
@@ -63,6 +64,15 @@ def main() -> int:
     else:
         print(text_of(fitted))
     return FINISHED
+
+
+def _tolerance(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise UserError(
+            f"--tolerance={text!r} is not a number: write 0.2 for 20 %."
+        ) from error
 
 
 if __name__ == "__main__":

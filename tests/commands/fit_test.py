@@ -46,10 +46,7 @@ def test_prints_one_json_object(csv):
     [
         ([], "--csv is missing"),
         (["--csv=absent.csv"], "'absent.csv' cannot be read"),
-        (
-            ["--csv=setup.cfg", "--tolerance=much"],
-            "flag --tolerance=much: could not convert string to float",
-        ),
+        (["--csv=setup.cfg", "--tolerance=much"], "--tolerance='much' is not a number"),
         (["--cvs=x"], "cvs"),
     ],
 )

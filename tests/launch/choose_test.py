@@ -5,12 +5,16 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import sys
+from dataclasses import replace
 from types import ModuleType
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.optimize import approx_fprime
 
 from dps_tf.analysis.law import Estimate, Observations, compare, posteriors
+from dps_tf.analysis.plan import StepsModel
 from dps_tf.core import NoisyQuadratic
 from tests.core.quadratic_search import steps_to_loss
 from tests.packaging.source_tree import SOURCE_TREE
@@ -54,12 +58,17 @@ def test_the_truth_of_the_quadratic_is_that_of_a_search_of_its_steps(script):
     assert script.first_step(model, 64, 0.01, rates) == best
 
 
+def of_one_curve(script: ModuleType, asked: str) -> list[int]:
+    """Returns the places of a curve in the order of the choice."""
+    return [place for _, place in script.chosen([points()], asked, 256.0)]
+
+
 def test_each_cell_is_chosen_once_and_the_costly_ends_come_late(script):
-    order = list(script.chosen(points(), "critical_batch_size", 256.0))
+    order = of_one_curve(script, "critical_batch_size")
     assert sorted(order) == list(range(10))
     assert order[0] == 5 and 0 not in order[:4]
     # The plateau tells of c2 first and of c1 late.
-    of = {asked: list(script.chosen(points(), asked, 256.0)) for asked in ("c1", "c2")}
+    of = {asked: of_one_curve(script, asked) for asked in ("c1", "c2")}
     assert of["c2"][1:4] == [7, 8, 9]
     assert of["c1"].index(9) > 6 and of["c1"][1] == 3
 
@@ -80,12 +89,37 @@ def test_a_recommendation_is_that_of_the_law_with_its_loss(script):
 
 def test_a_ratio_of_two_curves_is_that_of_their_joint_fit(script):
     one = points()
-    two = Observations.of(one.batch_size, 3 * one.middle + 400, 3 * one.middle + 380)
+    steps = 120_000 / one.batch_size + 400
+    two = Observations.of(one.batch_size, steps * 1.02, steps * 0.98)
     lattices = script.Lattice(one), script.Lattice(two)
     places = list(range(10))
     found = script.ratio_of(lattices, (places, places))
     joint = compare({"one": one, "two": two}, "two").ratios[0].critical_batch_size
     ends = np.log2([found.low / joint.low, found.high / joint.high])
-    assert np.abs(ends).max() < 0.1
-    order = list(script.chosen_of_two((one, two), 256.0))
+    assert np.abs(ends).max() < 0.02  # with a scale for each curve it is 0.04
+    order = list(script.chosen([one, two], "critical_batch_size", 256.0))
     assert sorted(order) == [(curve, place) for curve in (0, 1) for place in places]
+
+
+@pytest.mark.parametrize("others", [0.0, 0.3])
+def test_the_worth_of_a_cell_is_that_of_a_normal_posterior_after_it(script, others):
+    table = pd.DataFrame({"curve": "a", "batch_size": [8, 64, 512], "trials": 1})
+    model = StepsModel.of(table.assign(steps=[5_000, 700, 150]), [])
+    model = replace(model, fits=model.fits[:1], weights=np.ones(1))
+    fit, size = model.fits[0], 128.0
+
+    def log2_steps(values: np.ndarray) -> float:
+        c1, ratio = values[:2] + values[2:]
+        return float(np.log2(2 ** (c1 - np.log2(size)) + 2 ** (c1 - ratio)))
+
+    slope = approx_fprime(fit.mean, log2_steps, 1e-6)
+    before, noise = fit.covariance, fit.noise**2
+    gain = np.outer(before @ slope, slope @ before) / (slope @ before @ slope + noise)
+    asked = np.array([0.0, 1.0, 0.0, 1.0])  # log2 c1/c2
+    assert script.variance(model, "critical_batch_size") == asked @ before @ asked
+    narrower = (asked @ (before - gain) @ asked + others) / (
+        asked @ before @ asked + others
+    )
+    worth = -np.log2(narrower) / 2 / 2 ** log2_steps(fit.mean)
+    found = script.value(model, np.array([size]), "critical_batch_size", others)
+    assert found == pytest.approx(worth, rel=1e-4)
