@@ -35,7 +35,7 @@ from evidence import (
 )
 from exponents import Exponents
 from scipy import stats
-from workloads import Workloads, estimate, long_curves, opened, plain_name
+from workloads import Workloads, estimate, long_curves, plain_name
 
 from dps_tf.analysis.fit_table import (
     curves_of_table,
@@ -156,7 +156,7 @@ class Records:
 
     def end(self, study: str, curve: str) -> Estimate:
         """Returns c1/c2, where perfect scaling ends, of one curve."""
-        return opened(self._fits(study, curve))["c1/c2"]
+        return self._fits(study, curve).critical_batch_size
 
     def _trials(self, study: str, curve: str) -> int:
         table = read_table(self._folder / f"{study}.csv")

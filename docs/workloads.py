@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from dps_tf.analysis.fit_table import observations_by_curve, read_table
-from dps_tf.analysis.law import MINIMUM_POINTS, Estimate, LawFit, Observations
-from dps_tf.analysis.wording import interval, number
+from dps_tf.analysis.law import MINIMUM_POINTS, Estimate, Observations
+from dps_tf.analysis.wording import with_interval
 
 TOLERANCE = 0.2
 """Of K* beside c1/B, or c2, within which a regime holds."""
@@ -73,28 +73,9 @@ def long_curves(path: Path) -> dict[str, Observations]:
     return {n: c for n, c in curves.items() if c.batch_sizes >= MINIMUM_POINTS}
 
 
-def opened(fit: LawFit) -> Mapping[str, Estimate]:
-    """Returns c1, c2 and c1/c2 of a fit, without ends that rest on the least c1."""
-    found = {"c1": fit.c1, "c2": fit.c2, "c1/c2": fit.critical_batch_size}
-    if "c1" in fit.posterior.rests_on:
-        found = {
-            name: replace(each, low=0.0) if "c1" in name else each
-            for name, each in found.items()
-        }
-    return found
-
-
-def rests_on_scale(fit: LawFit) -> bool:
-    """Returns whether the least residual scale decides the intervals of a fit."""
-    return "residual_scale" in fit.posterior.rests_on
-
-
-def estimate(found: Estimate) -> str:
+def estimate(shown: Estimate) -> str:
     """Returns a value with its interval; where an end is open, the bound alone."""
-    low, high = found.low, found.high
-    if low == 0 or high == float("inf"):
-        return interval(low, high)
-    return f"{number(found.value)} ({interval(low, high)})"
+    return with_interval(shown.value, shown.low, shown.high, digits=3)
 
 
 def plain_name(curve: str) -> str:

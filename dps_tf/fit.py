@@ -6,9 +6,8 @@ lower bound; without, K* counts as exact. With noise (octaves), noisy rows weigh
 With seed, rows of one seed share a shift. With curve, each name is a curve of its own,
 and their c1 and c2 are compared. A results.csv of this package can be given as it is.
 
-Printed are the fit with its intervals and residuals, the exponent of the batch size,
-the ends of perfect scaling and of useful batch sizes by definition and tolerance, and
-the ratios of curves.
+Printed are fits with intervals, residuals, the exponent of the batch size and the ends
+of perfect scaling and of useful batch sizes, and ratios of curves.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from absl import flags
 
 from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import FINISHED, command
-from dps_tf.core import UserError
+from dps_tf.core import UserError, printable
 
 common.section("What is fitted")
 _CSV = flags.DEFINE_string(
@@ -62,7 +61,7 @@ def main() -> int:
     if _JSON.value:
         print(json.dumps(fitted.to_json(), indent=1, allow_nan=False))
     else:
-        print(text_of(fitted))
+        print(printable(text_of(fitted)))
     return FINISHED
 
 

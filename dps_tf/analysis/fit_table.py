@@ -1,7 +1,7 @@
-"""Anybody's table of steps-to-result, fitted: from a CSV file to fits and their text.
+"""Fits of any table of steps-to-result, from a CSV file to their text.
 
-`dps_tf.fit` lists the columns. The curves of a results table are named by the columns
-of the cell that vary, and its bounds are treated as bounds.
+`dps_tf.fit` names the columns. A results table of this package is such a table too: its
+curves are named by the columns of the cell that vary.
 """
 
 from __future__ import annotations
@@ -14,88 +14,55 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis import law, regimes
 from dps_tf.analysis.interchange.foreign_files import numbers_of, read_csv
-from dps_tf.analysis.law import (
-    EXPONENT_PRIOR,
-    FEW_POINTS,
-    LEVEL,
-    MARGIN,
-    MINIMUM_POINTS,
-    PRIOR,
-    UNLIKE_SEARCHES,
-    Comparison,
-    Estimate,
-    LawFit,
-    Observations,
-    compare,
-    exponent_of,
-    fit_law,
-    misfits,
-)
-from dps_tf.analysis.regimes import (
-    DEFINITIONS,
-    TOLERANCES,
-    Regime,
-    fitted_regimes,
-    measured_regimes,
-    sensitivity,
-)
 from dps_tf.analysis.searches import search_of_results
 from dps_tf.analysis.tables import curve_key, curve_label, require
-from dps_tf.analysis.wording import interval, number
+from dps_tf.analysis.wording import number, with_interval
 from dps_tf.core import UserError, printable
-
-_NAMES = {"c1": "c1", "c2": "c2", "critical_batch_size": "c1/c2"}
 
 
 @dataclass(frozen=True)
 class FitSettings:
     """How curves are fitted; see `law.fit_law` and `regimes`."""
 
-    level: float = LEVEL
-    margin: float = MARGIN
-    tolerances: tuple[float, ...] = TOLERANCES
+    level: float = law.LEVEL
+    margin: float = law.MARGIN
+    tolerances: tuple[float, ...] = regimes.TOLERANCES
     linear_from: float | None = None
 
     def __post_init__(self) -> None:
-        for tolerance in self.tolerances:
-            if not 0 < tolerance < float("inf"):
-                raise UserError(
-                    f"tolerance is {tolerance!r}; it must be a positive number, for "
-                    "example 0.2 for 20 %."
-                )
         if not self.tolerances:
             raise UserError("at least one tolerance is needed, for example 0.2.")
-        start = self.linear_from
-        if start is not None and not 0 < start < float("inf"):
-            raise UserError(
-                f"linear_from is {start!r}; it must be a batch size, for example 32."
-            )
+        values = [("tolerance, a share,", share) for share in self.tolerances]
+        if self.linear_from is not None:
+            values.append(("linear_from, a batch size,", self.linear_from))
+        for name, value in values:
+            if not 0 < value < float("inf"):
+                raise UserError(f"{name} is {value!r}; it must be a positive number.")
 
 
 @dataclass(frozen=True)
 class CurveFit:
-    """The law and the regimes of one curve.
+    """The law of a curve with a name, and regimes on the fit and on measured points.
 
-    The regimes are those on the fit, then those on the measured points; `left_out`
-    counts the rows of the table without a usable steps-to-result.
+    `left_out` counts the rows of the table without a usable steps-to-result.
     """
 
     curve: str
-    fit: LawFit
-    regimes: tuple[Regime, ...]
+    fit: law.LawFit
+    regimes: tuple[regimes.Regime, ...]
     left_out: int
 
     def to_json(self) -> dict[str, Any]:
         """Returns everything as JSON; None stands for infinity and for NaN."""
         points = self.fit.observations
-        low = [None if np.isnan(x) else float(x) for x in points.low]
-        high = [None if np.isinf(x) else float(x) for x in points.high]
+        low, high = points.low.tolist(), points.high.tolist()
         return {
             "curve": self.curve,
-            "batch_size": [float(b) for b in points.batch_size],
-            "steps_to_result": high,
-            "bracket_low": low,
+            "batch_size": points.batch_size.tolist(),
+            "steps_to_result": [None if np.isinf(k) else k for k in high],
+            "bracket_low": [None if np.isnan(k) else k for k in low],
             "rows_left_out": self.left_out,
             "fit": self.fit.to_json(),
             "regimes": [regime.to_json() for regime in self.regimes],
@@ -104,19 +71,19 @@ class CurveFit:
 
 @dataclass(frozen=True)
 class TableFit:
-    """The fits of the curves of a table, and their comparison.
+    """The fits of the curves of a table.
 
     Attributes:
         curves: those that can be fitted.
         too_short: number of usable batch sizes of those that cannot, by name.
-        comparison: their ratios in a joint fit, if there are two or more.
-        exponent: a of c1/B^a + c2 that they have in common, likewise.
+        comparison: ratios in a joint fit, if two or more can be fitted.
+        exponent: a of c1/B^a + c2 that these have in common.
     """
 
     curves: tuple[CurveFit, ...]
     too_short: dict[str, int]
-    comparison: Comparison | None
-    exponent: Estimate | None
+    comparison: law.Comparison | None = None
+    exponent: law.Estimate | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns everything as JSON; None stands for infinity and for NaN."""
@@ -156,53 +123,53 @@ def fit_table(
     """
     settings = settings or FitSettings()
     parts = curves_of_table(frame, seeds_together=True)
-    observed = observations_by_curve(frame, seeds_together=True)
-    sizes = {name: points.batch_sizes for name, points in observed.items()}
-    too_short = {name: size for name, size in sizes.items() if size < MINIMUM_POINTS}
-    usable = {n: points for n, points in observed.items() if n not in too_short}
+    points = {name: law.Observations.from_results(rows) for name, rows in parts.items()}
+    sizes = {name: curve.batch_sizes for name, curve in points.items()}
+    too_short = {n: size for n, size in sizes.items() if size < law.MINIMUM_POINTS}
+    usable = {name: curve for name, curve in points.items() if name not in too_short}
     if not usable:
-        most = max(too_short.values(), default=0)
         raise UserError(
-            f"a fit needs K* at {MINIMUM_POINTS} or more batch sizes of a curve; the "
-            f"table has at most {most}; a bound, such as a bracket_low of 0, is no K*."
+            f"a fit needs K* at {law.MINIMUM_POINTS} or more batch sizes of a curve; "
+            f"the table has at most {max(sizes.values(), default=0)}; a bound, such as "
+            "a bracket_low of 0, is no K*."
         )
     curves = tuple(
-        _fit(name, points, settings, len(parts[name]) - len(points))
-        for name, points in usable.items()
+        _fit(name, curve, settings, len(parts[name]) - len(curve))
+        for name, curve in usable.items()
     )
-    comparison = exponent = None
     if len(usable) > 1:
         level, margin = settings.level, settings.margin
         searches = {name: search_of_results(parts[name]) for name in usable}
-        comparison = compare(
+        comparison = law.compare(
             usable, reference, margin=margin, level=level, searches=searches
         )
-        exponent = Estimate.of(exponent_of(usable), level)
-    elif reference is not None and reference not in usable:
+        exponent = law.Estimate.of(law.exponent_of(usable, level), level)
+        return TableFit(curves, too_short, comparison, exponent)
+    if reference is not None and reference not in usable:
         raise UserError(f"--reference={reference!r} is not a curve that can be fitted.")
-    return TableFit(curves, too_short, comparison, exponent)
+    return TableFit(curves, too_short)
 
 
 def observations_by_curve(
     frame: pd.DataFrame, seeds_together: bool = False
-) -> dict[str, Observations]:
+) -> dict[str, law.Observations]:
     """Returns the observations of each curve of a table; see `curves_of_table`."""
     parts = curves_of_table(frame, seeds_together)
-    return {name: _observations(part) for name, part in parts.items()}
+    return {name: law.Observations.from_results(rows) for name, rows in parts.items()}
 
 
 def _fit(
-    name: str, observations: Observations, settings: FitSettings, left_out: int
+    name: str, observations: law.Observations, settings: FitSettings, left_out: int
 ) -> CurveFit:
-    fit = fit_law(observations, settings.level)
+    fit = law.fit_law(observations, settings.level)
     tolerances, start = settings.tolerances, settings.linear_from
     # The fitted curve answers for a batch size that this curve has not measured.
     measured = start if start in observations.batch_size else None
-    regimes = (
-        *fitted_regimes(fit, tolerances, start),
-        *measured_regimes(observations, tolerances, measured),
+    ends = (
+        *regimes.fitted_regimes(fit, tolerances, start),
+        *regimes.measured_regimes(observations, tolerances, measured),
     )
-    return CurveFit(name, fit, regimes, left_out)
+    return CurveFit(name, fit, ends, left_out)
 
 
 def curves_of_table(
@@ -218,24 +185,13 @@ def curves_of_table(
             raise UserError(f"curve is empty in row {row}; name it or drop the column.")
         names = frame["curve"].astype(str)
     else:
-        apart = set(frame.columns) - ({"seed"} if seeds_together else set())
-        present = [name for name in curve_key(frame) if name in apart]
-        varying = [name for name in present if frame[name].nunique() > 1]
+        present = [name for name in curve_key(frame) if name in frame.columns]
+        varying = [n for n in present if frame[n].nunique() > 1]
+        if seeds_together:
+            varying = [name for name in varying if name != "seed"]
         names = pd.Series([curve_label(row, varying) for _, row in frame.iterrows()])
     groups = frame.groupby(names.to_numpy(object), sort=False)
     return {str(name): part for name, part in groups}
-
-
-def _observations(rows: pd.DataFrame) -> Observations:
-    if {"bracket_low", "steps_bound"} <= set(rows.columns):
-        return Observations.from_results(rows)
-    columns = ["batch_size", "steps_to_result", "bracket_low", "noise"]
-    table = rows.reindex(columns=columns).astype(np.float64)
-    table["seed"] = rows["seed"].to_numpy() if "seed" in rows.columns else 0
-    is_beyond = table["steps_to_result"].isna() & (table["bracket_low"] > 0)
-    table.loc[is_beyond, "steps_to_result"] = np.inf
-    table = table[table["steps_to_result"].notna()]
-    return Observations.of(*(table[name].to_numpy() for name in [*columns, "seed"]))
 
 
 def text_of(table: TableFit) -> str:
@@ -264,17 +220,14 @@ def _curve(curve: CurveFit) -> list[str]:
     return [head, *_law(fit), *_residuals(fit), *_regimes(curve)]
 
 
-def _span(e: Estimate) -> str:
-    ends = interval(e.low, e.high)
-    if e.low > 0 and np.isfinite(e.high):
-        return f"{number(e.value):>10}  ({ends})"
-    return f"{'':>10}  {ends}"
+def _estimate(estimate: law.Estimate) -> str:
+    return with_interval(estimate.value, estimate.low, estimate.high, digits=3)
 
 
-def _law(fit: LawFit) -> list[str]:
+def _law(fit: law.LawFit) -> list[str]:
     lines = [
-        f"  {name:<6}{_span(e)}  {unit}"
-        for name, e, unit in (
+        f"  {name:<8}{_estimate(estimate):<28}  {meaning}"
+        for name, estimate, meaning in (
             ("c1", fit.c1, "examples"),
             ("c2", fit.c2, "steps"),
             ("c1/c2", fit.critical_batch_size, "critical batch size"),
@@ -284,25 +237,26 @@ def _law(fit: LawFit) -> list[str]:
     ]
     lines += [
         f"  medians and {100 * fit.level:g} % intervals; prior:",
-        f"    {PRIOR};",
-        f"    {EXPONENT_PRIOR}",
+        f"    {law.PRIOR};",
+        f"    {law.EXPONENT_PRIOR}",
     ]
-    few = f"Fewer than {FEW_POINTS} batch sizes with more than a bound: the prior "
-    said = {
+    few = f"Fewer than {law.FEW_POINTS} batch sizes with more than a bound: the prior "
+    cautions = {
         few + "decides the ends.": fit.is_short,
         "No plateau is resolved: c2 = 0 is not refused.": not fit.plateau_resolved,
         "No slope is resolved: c1 = 0 is not refused.": not fit.slope_resolved,
+        law.SCALE_CAUTION: fit.rests_on_scale,
     }
-    for text in (*(text for text, applies in said.items() if applies), *misfits(fit)):
-        lines += _wrapped(text)
-    return lines
+    texts = [text for text, applies in cautions.items() if applies]
+    return [*lines, *_wrapped(*texts, *law.misfits(fit))]
 
 
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, 86, initial_indent="  ", subsequent_indent="  ")
+def _wrapped(*texts: str) -> list[str]:
+    lines = [line for text in texts for line in textwrap.wrap(text, 84)]
+    return [f"  {line}" for line in lines]
 
 
-def _residuals(fit: LawFit) -> list[str]:
+def _residuals(fit: law.LawFit) -> list[str]:
     scale = fit.scale
     lines = [
         f"  residuals in octaves, rms {fit.rms:.2f}; residual scale {scale.value:.2f} "
@@ -310,41 +264,43 @@ def _residuals(fit: LawFit) -> list[str]:
     ]
     pairs = zip(fit.observations.batch_size, fit.residuals, strict=True)
     cells = [f"{b:.12g}: {'bound' if np.isnan(r) else f'{r:+.2f}'}" for b, r in pairs]
-    rows = [cells[start : start + 6] for start in range(0, len(cells), 6)]
-    return lines + ["    " + "  ".join(row) for row in rows]
+    for start in range(0, len(cells), 6):
+        lines.append("    " + "  ".join(cells[start : start + 6]))
+    return lines
 
 
 def _regimes(curve: CurveFit) -> list[str]:
     """Returns one line per definition, one column per tolerance t."""
-    smallest = float(curve.fit.observations.batch_size[0])
-    cells = {
-        (r.name, f"{100 * r.tolerance:g} %"): _end(r, smallest) for r in curve.regimes
-    }
-    table = sensitivity(curve.regimes)
-    columns = [str(name) for name in table.columns[1:-1]]
-    head = "".join(f"{name:>10}" for name in columns)
-    lines = [f"  ends of the regimes, in batch sizes, at t ={head[1:]}   octaves"]
-    for _, row in table.iterrows():
-        name = str(row["definition"])
-        ends = "".join(f"{cells[name, column]:>10}" for column in columns)
-        lines.append(f"    {DEFINITIONS[name]:<39}{ends}{row['octaves']:>10.1f}")
+    cells = pd.Series(
+        {
+            (regimes.DEFINITIONS[r.name], f"{100 * r.tolerance:g} %"): _end(r, curve)
+            for r in curve.regimes
+        }
+    ).unstack(sort=False)
+    octaves = regimes.sensitivity(curve.regimes)["octaves"]
+    cells["octaves"] = [f"{value:.1f}" for value in octaves]
     return [
-        *lines,
+        "  ends of the regimes, in batch sizes, by tolerance t:",
+        *(f"    {line}" for line in cells.to_string().splitlines()),
         "    (K0 at the smallest B0; B1 is --linear_from, else B0; >= may lie",
         "    beyond what was measured, < below it; octaves: how far t moves the end)",
     ]
 
 
-def _end(regime: Regime, smallest: float) -> str:
+def _end(regime: regimes.Regime, curve: CurveFit) -> str:
+    """Returns the end of a regime, or its bound where an end of c1/c2 is open."""
     if regime.low is None:
         return (">=" if regime.is_open else "") + f"{regime.batch_size:.12g}"
+    is_open = curve.fit.critical_batch_size.low == 0
     if regime.high is None:
-        return f">{number(regime.low)}"
-    below = regime.batch_size < smallest
-    return f"<{smallest:.12g}" if below else number(regime.batch_size)
+        return "unknown" if is_open else f">{number(regime.low)}"
+    smallest = curve.fit.observations.batch_size[0]
+    if is_open or regime.batch_size < smallest:
+        return f"<{number(max(regime.high if is_open else 0, smallest))}"
+    return number(regime.batch_size)
 
 
-def _comparison(comparison: Comparison, exponent: Estimate) -> list[str]:
+def _comparison(comparison: law.Comparison, exponent: law.Estimate) -> list[str]:
     scale = comparison.scale
     lines = [
         f"all curves together, one residual scale of {scale.value:.2f} octaves "
@@ -356,19 +312,16 @@ def _comparison(comparison: Comparison, exponent: Estimate) -> list[str]:
         lines.append(f"  {pair.curve} / {pair.reference}")
         if pair.searches:
             lines.append(f"    unlike searches: {pair.searches}")
-        for name, label in _NAMES.items():
+        for name, label in zip(law.QUANTITIES, ("c1", "c2", "c1/c2"), strict=True):
             ratio = getattr(pair, name)
-            p_value = ratio.p_adjusted
-            test = "" if np.isnan(p_value) else f"p {p_value:.2g}, "
+            test = "" if np.isnan(ratio.p_adjusted) else f"p {ratio.p_adjusted:.2g}, "
             within = f"within a factor of {number(ratio.within)}"
-            if np.isinf(ratio.within):
-                within = "no factor excluded"
+            within = within if np.isfinite(ratio.within) else "no factor excluded"
             lines.append(
-                f"    {label:<6} x {_span(ratio).lstrip()}  {test}{within}: "
-                f"{ratio.verdict}"
+                f"    {label:<6} x {_estimate(ratio)}  {test}{within}: {ratio.verdict}"
             )
     if any(pair.searches for pair in comparison.ratios):
-        lines += _wrapped(UNLIKE_SEARCHES)
+        lines += _wrapped(law.UNLIKE_SEARCHES)
     return [
         *lines,
         "  (p: twice that of the less likely side of 1, adjusted (Holm); factors",

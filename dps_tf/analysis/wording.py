@@ -65,14 +65,20 @@ def digits_known(low: float, high: float) -> int:
     return 3 if low > 0 and high <= 1.05 * low else 2
 
 
-def with_interval(value: float, low: float, high: float) -> str:
-    """Returns a value with its interval, both with the digits of `digits_known`.
+def with_interval(
+    value: float, low: float, high: float, digits: int | None = None
+) -> str:
+    """Returns a value with its interval; where an end is open, the bound alone.
 
-    >>> with_interval(23476.97, 19012.0, 28111.0), with_interval(21.37, 0.0, math.inf)
-    ('23,000 (19,000 to 28,000)', '21 (unknown)')
+    Both have so many significant digits, by default those of `digits_known`.
+
+    >>> with_interval(23476.97, 19012.0, 28111.0), with_interval(21.37, 0.0, 43.2)
+    ('23,000 (19,000 to 28,000)', 'at most 43')
     """
-    digits = digits_known(low, high)
-    return f"{number(value, digits)} ({interval(low, high, digits)})"
+    digits = digits or digits_known(low, high)
+    ends = interval(low, high, digits)
+    is_open = low == 0 or math.isinf(high)
+    return ends if is_open else f"{number(value, digits)} ({ends})"
 
 
 def percent(share: float) -> str:

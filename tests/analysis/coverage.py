@@ -1,7 +1,7 @@
 """Do 95 % intervals of c1/c2 hold, and is a caution printed where they do not?
 
 `python -m tests.analysis.coverage [CURVES]` prints the table of
-docs/pages/explanation/statistics.md, for 200 curves of each case (in 15 minutes);
+docs/pages/explanation/statistics.md, for 200 curves of each case (in 10 minutes);
 `law_coverage_test.py` looks at fewer.
 """
 
@@ -71,16 +71,17 @@ class Coverage(NamedTuple):
     """Shares of curves.
 
     Attributes:
-        held: whose interval of c1/c2 holds the truth.
-        averaged: whose interval averaged over the exponent does; NaN if not asked.
-        told: of those that are not held, with a caution beside the fit.
-        alarms: of those that are held, likewise; NaN if not asked.
-        refused: without a fit, as too few batch sizes have more than a bound.
+        held: those with an interval of c1/c2 that holds the truth.
+        averaged: those where the interval averaged over the exponent does; NaN if
+            `every` is false.
+        cautioned: of those that are not held, those with a caution beside the fit.
+        alarms: of those that are held, likewise; NaN if `every` is false.
+        refused: those without a fit, as too few batch sizes have more than a bound.
     """
 
     held: float
     averaged: float
-    told: float
+    cautioned: float
     alarms: float
     refused: float
 
@@ -88,7 +89,7 @@ class Coverage(NamedTuple):
 def coverage_of(name, curves, every=False):
     """Returns the shares of a case; fits with an exponent for `every` curve or none."""
     rng = np.random.default_rng(0)
-    held, averaged, told = [], [], []
+    held, averaged, cautions = [], [], []
     for _ in range(curves):
         observations, critical = case(name, rng)
         try:
@@ -97,18 +98,17 @@ def coverage_of(name, curves, every=False):
             continue
         plain = fit.critical_batch_size
         held.append(plain.low <= critical <= plain.high)
-        told.append(False)
-        if every or not held[-1]:
-            told[-1] = fit.is_short or bool(misfits(fit))
+        asked = every or not held[-1]
+        cautions.append(asked and (fit.is_short or bool(misfits(fit))))
         if every:
-            among = fit.critical_averaged
-            averaged.append(among.low <= critical <= among.high)
-    inside, cautioned = np.array(held), np.array(told)
+            over_a = fit.critical_averaged
+            averaged.append(over_a.low <= critical <= over_a.high)
+    inside, has_caution = np.array(held), np.array(cautions)
     return Coverage(
         held=float(inside.mean()),
         averaged=float(np.mean(averaged)) if every else float("nan"),
-        told=float(cautioned[~inside].mean()) if not inside.all() else 1.0,
-        alarms=float(cautioned[inside].mean()) if every else float("nan"),
+        cautioned=float(has_caution[~inside].mean()) if not inside.all() else 1.0,
+        alarms=float(has_caution[inside].mean()) if every else float("nan"),
         refused=1 - len(held) / curves,
     )
 
@@ -118,8 +118,8 @@ def main():
     print("| curves | c1/c2 holds | averaged over a | caution where not | where so |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for name in CASES:
-        found = coverage_of(name, curves, every=True)
-        cells = " | ".join(f"{100 * share:.0f} %" for share in found[:4])
+        shares = coverage_of(name, curves, every=True)
+        cells = " | ".join(f"{100 * share:.0f} %" for share in shares[:4])
         print(f"| {name} | {cells} |", flush=True)
 
 

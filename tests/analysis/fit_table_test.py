@@ -18,6 +18,17 @@ def table(c1=1e5, c2=400.0, **columns):
     return pd.DataFrame({"batch_size": B, "steps_to_result": c1 / B + c2, **columns})
 
 
+def small_batches_are_bounds():
+    """Returns a table of a curve that data do not refuse to be flat."""
+    return pd.DataFrame(
+        {
+            "batch_size": [8, 32, 128, 512, 2048],
+            "steps_to_result": [1856, 528, 180, 111, 105],
+            "bracket_low": [0, 0, 172, 108, 104],
+        }
+    )
+
+
 def written(folder, text):
     path = folder / "table.csv"
     path.write_text(text)
@@ -127,6 +138,16 @@ def test_open_ends_are_words_and_null():
     json.dumps(fitted.to_json(), allow_nan=False)
 
 
+def test_an_end_that_the_prior_decides_is_a_bound_and_so_are_its_regimes():
+    lines = text_of(fit_table(small_batches_are_bounds())).splitlines()
+    c1, ratio = (
+        next(x for x in lines if x.startswith(name)) for name in ("  c1 ", "  c1/c2")
+    )
+    assert "at most 12,900" in c1 and "at most 148 " in ratio
+    ends = next(x for x in lines if "where K = (1+t) c2" in x).split()
+    assert ends[-5:-1] == ["<1,480", "<741", "<296", "<148"]
+
+
 def test_an_end_below_what_was_measured_is_no_number():
     sizes = 4 * B
     frame = table().assign(batch_size=sizes, steps_to_result=16 / sizes + 300)
@@ -137,7 +158,7 @@ def test_an_end_below_what_was_measured_is_no_number():
 
 @pytest.mark.parametrize("start", [float("nan"), -1.0, 0.0, float("inf")])
 def test_linear_scaling_counts_from_a_batch_size(start):
-    with pytest.raises(UserError, match="linear_from is .*; it must be a batch size"):
+    with pytest.raises(UserError, match="linear_from, a batch size, is .*; it must be"):
         FitSettings(linear_from=start)
 
 
@@ -160,7 +181,7 @@ def test_linear_scaling_counts_from_a_batch_size(start):
         ("batch_size,steps_to_result,curve\n1,9,a\n2,5,\n", "curve is empty in row 2"),
         (
             "batch_size,steps_to_result,bracket_low\n1,9,8\n2,5,5\n4,3,2\n",
-            "bracket_low is 5 at batch size 2",
+            "bracket_low is 5 in row 2",
         ),
     ],
 )
@@ -177,7 +198,7 @@ def test_missing_files_and_wrong_settings_are_refused(tmp_path):
     (tmp_path / "binary").write_bytes(bytes(range(128, 256)))
     with pytest.raises(UserError, match="not a CSV"):
         read_table(tmp_path / "binary")
-    with pytest.raises(UserError, match="tolerance is -1"):
+    with pytest.raises(UserError, match="tolerance, a share, is -1"):
         FitSettings(tolerances=(-1.0,))
     with pytest.raises(UserError, match="level is 95"):
         fit_table(table(), FitSettings(level=95.0))

@@ -149,9 +149,9 @@ def test_the_bracket_takes_away_the_bias_of_half_an_interval():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_intervals_hold_or_the_caution_that_applies_is_printed(name):
-    found = coverage_of(name, curves=50)
+    shares = coverage_of(name, curves=50)
     # Standard error of a share of 95 % over 50 curves: 3 %.
-    assert found.held >= 0.88 or found.told >= 0.8, found
+    assert shares.held >= 0.88 or shares.cautioned >= 0.8, shares
 
 
 def unresolved(observe, name, curves=100):

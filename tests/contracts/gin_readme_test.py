@@ -17,10 +17,13 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from dps_tf.analysis.fit_table import fit_table
 from dps_tf.analysis.law import MISFIT, Observations, fit_law
 from dps_tf.analysis.regimes import ends
+from dps_tf.analysis.report.content import constants
 from dps_tf.workloads import reading as configurations
 from tests import interpreter
+from tests.analysis.fit_table_test import small_batches_are_bounds
 from tests.launch.dry_runs import dry_run
 from tests.made_up.sweeps import Sweep, make, write_open_study, write_sweep
 from tests.packaging.source_tree import SOURCE_TREE
@@ -87,6 +90,17 @@ def documents() -> ModuleType:
     module = importlib.util.module_from_spec(specification)
     loader.exec_module(module)
     return module
+
+
+def test_documents_fit_and_report_open_the_same_ends(tmp_path):
+    frame = small_batches_are_bounds()
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    [curve] = fit_table(frame).curves
+    assert curve.fit.c1.low == 0
+    of_report = constants(curve.fit)
+    assert of_report["c1"].text == "at most 13,000"
+    assert of_report["critical"].text == "at most 150"
+    assert "| at most 12,900 |" in documents().fits(tmp_path / "table.csv", "")
 
 
 def recorded(stem: Path, *sweeps: Sweep) -> dict[str, pd.DataFrame]:

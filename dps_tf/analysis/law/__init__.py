@@ -1,9 +1,8 @@
 """The law K* = c1/B + c2: its posterior, and what is read off it.
 
-`Observations` go in; `fit_law` fits one curve, and `compare` gives the ratios of
-several in a joint fit. Predictions draw from `LawFit.posterior`. The modules, in the
-order of their imports: `likelihood`, `prior`, `lattice`, `distribution`, `posterior`,
-`integration`, `fit`, `comparison`, `exponent`.
+`fit_law` fits `Observations` of one curve, and `compare` gives the ratios of several in
+a joint fit. The modules, in the order of their imports: `likelihood`, `prior`,
+`lattice`, `posterior`, `integration`, `fit`, `comparison`.
 """
 
 from __future__ import annotations
@@ -16,15 +15,17 @@ from dps_tf.analysis.law.comparison import (
     CurveRatio,
     Ratio,
     compare,
+    exponent_of,
+    exponent_of_all,
     holm,
 )
-from dps_tf.analysis.law.distribution import Distribution
-from dps_tf.analysis.law.exponent import exponent_of, exponent_of_all
 from dps_tf.analysis.law.fit import (
     FEW_POINTS,
     LEVEL,
     MINIMUM_POINTS,
     MISFIT,
+    SCALE_CAUTION,
+    SUPPORT,
     Estimate,
     LawFit,
     fit_law,
@@ -32,5 +33,5 @@ from dps_tf.analysis.law.fit import (
 )
 from dps_tf.analysis.law.integration import posteriors
 from dps_tf.analysis.law.likelihood import Observations
-from dps_tf.analysis.law.posterior import Draws, Posterior
+from dps_tf.analysis.law.posterior import Distribution, Draws, Posterior
 from dps_tf.analysis.law.prior import EXPONENT_PRIOR, PRIOR

@@ -1,9 +1,8 @@
-"""By how much c1, c2 and c1/c2 of a curve differ from those of another one.
+"""Ratios of c1, c2 and c1/c2 of several curves, and the exponent they have in common.
 
 The curves of a sweep (sparsities, optimizers) are fitted with one residual scale, which
-several short curves know better than each alone. Their ratios come with intervals, with
-the probability of lying above 1, the same adjusted for the number of ratios, and with
-the range that is excluded. Whether two intervals overlap is no comparison.
+several short curves know better than each alone. Whether two intervals overlap is no
+comparison.
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
-from dps_tf.analysis.law.distribution import Distribution
-from dps_tf.analysis.law.fit import LEVEL, Estimate, check
-from dps_tf.analysis.law.integration import posteriors
+from dps_tf.analysis.law.fit import LEVEL, Estimate, LawFit, joint_fit
 from dps_tf.analysis.law.likelihood import Observations
-from dps_tf.analysis.law.posterior import Posterior
-from dps_tf.analysis.law.prior import log_prior_of_c2
+from dps_tf.analysis.law.posterior import Distribution, Posterior
+from dps_tf.analysis.law.prior import EXPONENT_SPREAD
 from dps_tf.analysis.tables import Floats
 from dps_tf.core import UserError, near_matches
 
@@ -32,6 +30,9 @@ UNLIKE_SEARCHES = (
     "curvature: a ratio of unlike searches is partly one of searches."
 )
 """Caution of a ratio, from simulated searches."""
+_SIDES, _SMALL = ("higher", "lower"), "smaller than an evaluation interval"
+_TERMS = {"c1": ("c1", ""), "c2": ("c2", ""), "critical_batch_size": ("c1", "c2")}
+"""The constant that a quantity rises with, and the one that it falls with."""
 _SLICE_BINS = 160
 
 
@@ -79,17 +80,16 @@ class CurveRatio:
     @property
     def moves(self) -> tuple[str, ...]:
         """Which of c1 and c2 differ, by their verdicts."""
-        return tuple(n for n in ("c1", "c2") if getattr(self, n).verdict in _SIDES)
-
-
-_SIDES, _SMALL = ("higher", "lower"), "smaller than an evaluation interval"
+        both = {"c1": self.c1, "c2": self.c2}
+        return tuple(name for name in both if both[name].verdict in _SIDES)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several curves with one residual scale, `scale` in octaves.
+    """Ratios of several curves, one per pair, with one residual scale in octaves.
 
-    `ratios` has one per pair, in the order given; for the rest see `compare`.
+    `level` is the nominal coverage of intervals, and `margin` the factor within which
+    curves count as equal.
     """
 
     ratios: tuple[CurveRatio, ...]
@@ -118,9 +118,13 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the table as JSON; None stands for infinity and for NaN."""
-        table = self.to_frame().astype(object).replace({np.nan: None, np.inf: None})
-        rows, scale = table.to_dict("records"), self.scale.to_json()
-        return {"residual_scale_octaves": scale, "margin": self.margin, "ratios": rows}
+        table = self.to_frame().astype(object)
+        is_finite = table.notna() & ~table.isin([np.inf])
+        return {
+            "residual_scale_octaves": self.scale.to_json(),
+            "margin": self.margin,
+            "ratios": table.where(is_finite, None).to_dict("records"),
+        }
 
 
 def compare(
@@ -157,37 +161,29 @@ def compare(
     >>> compare({"sgd": one, "pruned": two}, "sgd").ratios[0].moves
     ('c1',)
     """
-    wanted = _pairs(curves, reference, pairs)
+    named_pairs = _pairs(curves, reference, pairs)
     if not 1 < margin < np.inf:
         raise UserError(f"margin is {margin!r}; it must be a factor above 1.")
-    for name, observations in curves.items():
-        check(observations, level, name)
-    joint = dict(zip(curves, posteriors(list(curves.values())), strict=True))
-    first = next(iter(joint.values()))
-    parts = {name: _by_slice(each) for name, each in joint.items()}
-    vanishing = {name: _vanishing(joint[name], curves[name], level) for name in joint}
+    fits = joint_fit(curves, level)
+    parts = {name: _by_slice(fit.posterior) for name, fit in fits.items()}
     ratios = []
-    for name, other in wanted:
-        both, of_both = (curves[name], curves[other]), (joint[name], joint[other])
-        refused, small = _unlike(*both), _below_interval(both, of_both)
-        # A ratio that is refused keeps its ends.
-        may_be_0 = [set() if refused else vanishing[each] for each in (name, other)]
+    for name, other in named_pairs:
+        both = fits[name], fits[other]
+        refused, small = _unlike(*both), _below_interval(*both)
         for q in QUANTITIES:
-            ratio = _distribution(parts[name][q], parts[other][q], first)
+            law = _distribution(parts[name][q], parts[other][q], both[0].posterior)
             verdict = refused or (_SMALL if q in small else "")
-            low, high = _open_by(q, *may_be_0), _open_by(q, *may_be_0[::-1])
-            ratios.append(_ratio(ratio, level, verdict, low, high))
+            ratios.append(_ratio(law, level, _open_ends(q, *both), verdict))
     adjusted = [
         replace(ratio, p_adjusted=float(p), verdict=_verdict(ratio, p, level, margin))
         for ratio, p in zip(ratios, holm([r.p_adjusted for r in ratios]), strict=True)
     ]
     of_pairs = []
-    for k, (name, other) in enumerate(wanted):
+    for k, pair in enumerate(named_pairs):
         c1, c2, critical = adjusted[3 * k : 3 * k + 3]
-        unlike = _against(searches or {}, name, other)
-        of_pairs.append(CurveRatio(name, other, c1, c2, critical, unlike))
-    scale = Estimate.of(first.residual_scale, level)
-    return Comparison(tuple(of_pairs), scale, level, margin)
+        unlike = _against(searches or {}, *pair)
+        of_pairs.append(CurveRatio(*pair, c1, c2, critical, unlike))
+    return Comparison(tuple(of_pairs), fits[named_pairs[0][0]].scale, level, margin)
 
 
 def holm(p_values: Sequence[float]) -> Floats:
@@ -211,18 +207,18 @@ def _pairs(
     reference: str | None,
     pairs: Sequence[tuple[str, str]] | None,
 ) -> list[tuple[str, str]]:
+    """Returns (curve, reference) of each comparison."""
     if len(curves) < 2:
         raise UserError("a comparison needs at least two curves.")
-    reference = next(iter(curves)) if reference is None else reference
-    named = [reference, *(name for pair in pairs or () for name in pair)]
-    for name in named:
+    first = next(iter(curves)) if reference is None else reference
+    others = [(name, first) for name in curves if name != first]
+    named_pairs = others if pairs is None else list(pairs)
+    for name in (first, *(name for pair in named_pairs for name in pair)):
         if name not in curves:
             raise UserError(
                 f"reference curve {name!r} is unknown: {near_matches(name, curves)}."
             )
-    if pairs is not None:
-        return list(pairs)
-    return [(name, reference) for name in curves if name != reference]
+    return named_pairs
 
 
 def _against(searches: Mapping[str, str], curve: str, reference: str) -> str:
@@ -234,23 +230,25 @@ Part = tuple[Floats, Floats, Floats]
 """log2 of a quantity [s, k], the width of its cells [s] and their weights [s, k]."""
 
 
-def _by_slice(posterior: Posterior) -> dict[str, Part]:
+def _by_slice(law: Posterior) -> dict[str, Part]:
     """Returns the distribution of each quantity within each slice."""
-    one, two = posterior.widths
-    kept = posterior.supported
-    c1 = (posterior.log2_c1, one, kept.sum(axis=2))
-    c2 = (posterior.log2_c2, two, posterior.within.sum(axis=1))
-    values, widths = posterior.log2_critical()
+    one, two = law.widths
+    kept = law.supported
+    values, widths = law.log2_critical()
     within = [
-        Distribution.of(*each, bins=_SLICE_BINS)
-        for each in zip(values, widths, np.maximum(kept, 1e-300), strict=True)
+        Distribution.of(*cells, bins=_SLICE_BINS)
+        for cells in zip(values, widths, np.maximum(kept, 1e-300), strict=True)
     ]
     critical = (
-        np.stack([each.middles for each in within]),
-        np.array([each.width for each in within]),
-        np.stack([each.masses for each in within]) * kept.sum(axis=(1, 2))[:, None],
+        np.stack([part.middles for part in within]),
+        np.array([part.width for part in within]),
+        np.stack([part.masses for part in within]) * kept.sum(axis=(1, 2))[:, None],
     )
-    return {"c1": c1, "c2": c2, "critical_batch_size": critical}
+    return {
+        "c1": (law.log2_c1, one, kept.sum(axis=2)),
+        "c2": (law.log2_c2, two, law.within.sum(axis=1)),
+        "critical_batch_size": critical,
+    }
 
 
 def _distribution(one: Part, other: Part, joint: Posterior) -> Distribution:
@@ -262,84 +260,71 @@ def _distribution(one: Part, other: Part, joint: Posterior) -> Distribution:
     return Distribution.of(values, widths, weights * joint.slices[kept][:, None, None])
 
 
+def _open_ends(quantity: str, curve: LawFit, other: LawFit) -> tuple[set[str], ...]:
+    """Returns the constants that open the lower and the upper end of a ratio.
+
+    A constant that may be 0 may make the ratio 0, or infinite where it divides.
+    """
+    above, below = _TERMS[quantity]
+    return (
+        {above} & curve.unresolved | {below} & other.unresolved,
+        {above} & other.unresolved | {below} & curve.unresolved,
+    )
+
+
 def _ratio(
-    distribution: Distribution,
-    level: float,
-    verdict: str,
-    low: set[str],
-    high: set[str],
+    law: Distribution, level: float, open_by: tuple[set[str], ...], verdict: str
 ) -> Ratio:
-    """Returns a ratio of which some constants open the ends."""
-    above = distribution.probability_above(1.0)
+    """Returns a ratio with its open ends; its p_adjusted is not adjusted yet."""
+    low, high = open_by
+    estimate = Estimate.of(law, level, not low, not high)
+    above = law.probability_above(1.0)
     # c1 may be less than any c1 that is allowed: that it is more cannot be found.
     above = min(above, 0.5) if "c1" in low else above
     above = max(above, 0.5) if "c1" in high else above
-    p_value = np.nan if verdict.startswith("refused") else 2 * min(above, 1 - above)
-    middles = np.abs(distribution.middles)
-    order = np.argsort(middles)
-    total = np.cumsum(distribution.masses[order])
-    within = float(np.exp2(np.interp(level, total, middles[order])))
-    estimate = Estimate.of(distribution, level, not low, not high)
-    ends = estimate.value, estimate.low, estimate.high
-    return Ratio(*ends, above, p_value, np.inf if low or high else within, verdict)
+    distance = np.abs(law.middles)
+    order = np.argsort(distance)
+    total = np.cumsum(law.masses[order])
+    within = float(np.exp2(np.interp(level, total, distance[order])))
+    return Ratio(
+        **vars(estimate),
+        probability=above,
+        p_adjusted=np.nan if "refused" in verdict else 2 * min(above, 1 - above),
+        within=np.inf if low or high else within,
+        verdict=verdict,
+    )
 
 
-def _vanishing(
-    posterior: Posterior, observations: Observations, level: float
-) -> set[str]:
-    """Returns which constants of a curve may be 0 in a joint fit.
-
-    c1 where it rests on its support; c2, whose prior has no end that matters, as in
-    `integration.support`.
-    """
-    c2 = posterior.c2
-    kept = c2.density > c2.density.max() * 1e-4
-    likelihood = np.log(c2.density[kept])
-    likelihood -= log_prior_of_c2(c2.middles[kept], observations)
-    more = c2.masses[kept][likelihood > likelihood[0]].sum()
-    c2_vanishes = {"c2"} if more < 1 - (1 - level) / 4 else set()
-    return c2_vanishes.union({"c1"}.intersection(posterior.rests_on))
-
-
-def _open_by(quantity: str, curve: set[str], reference: set[str]) -> set[str]:
-    """Returns by which constants that may be 0 the lower end of a ratio is open."""
-    if quantity == "critical_batch_size":
-        return curve & {"c1"} | reference & {"c2"}
-    return curve & {quantity}
-
-
-def _unlike(one: Observations, other: Observations) -> str:
+def _unlike(curve: LawFit, other: LawFit) -> str:
     """Returns why two curves cannot be compared, or nothing."""
-    for b in np.intersect1d(one.batch_size, other.batch_size):
-        ours, theirs = (
-            np.nanmin(np.append(each.interval[each.batch_size == b], np.inf))
-            for each in (one, other)
+    intervals = [
+        pd.Series(points.interval).groupby(points.batch_size).min()
+        for points in (curve.observations, other.observations)
+    ]
+    both = pd.concat(intervals, axis=1, join="inner").dropna()
+    for b, (one, two) in both[both[0] != both[1]].iterrows():
+        return (
+            f"refused: evaluated every {one:.12g} and every {two:.12g} steps at batch "
+            f"size {b:.12g}"
         )
-        if np.isfinite(ours) and np.isfinite(theirs) and ours != theirs:
-            return (
-                f"refused: evaluated every {ours:.12g} and every {theirs:.12g} steps "
-                f"at batch size {b:.12g}"
-            )
     return ""
 
 
-def _below_interval(
-    curves: Sequence[Observations], joint: Sequence[Posterior]
-) -> tuple[str, ...]:
+def _below_interval(curve: LawFit, other: LawFit) -> tuple[str, ...]:
     """Returns the quantities whose difference is less than an evaluation interval.
 
     That of c1 by its steps at the smallest batch size, that of c2 at the largest; the
     ratio of both where neither differs by more.
     """
-    ends = [np.nan_to_num(curve.interval[[0, -1]]) for curve in curves]
-    widest = np.max(ends, axis=0)
-    c1, c2 = (
-        abs(np.subtract(*(getattr(each, name).quantiles([0.5])[0] for each in joint)))
-        for name in ("c1", "c2")
-    )
-    smallest = min(curve.batch_size[0] for curve in curves)
-    small = [c1 / smallest < widest[0], c2 < widest[1]]
-    return tuple(n for n, s in zip(QUANTITIES, [*small, all(small)], strict=True) if s)
+    points = curve.observations, other.observations
+    steps = [
+        abs(curve.c1.value - other.c1.value) / min(p.batch_size[0] for p in points),
+        abs(curve.c2.value - other.c2.value),
+    ]
+    intervals = [np.nan_to_num(p.interval[[0, -1]]) for p in points]
+    small = steps < np.max(intervals, axis=0)
+    flags = zip(QUANTITIES, [*small, small.all()], strict=True)
+    return tuple(name for name, is_small in flags if is_small)
 
 
 def _verdict(ratio: Ratio, p_adjusted: float, level: float, margin: float) -> str:
@@ -348,3 +333,35 @@ def _verdict(ratio: Ratio, p_adjusted: float, level: float, margin: float) -> st
     if p_adjusted < 1 - level and not ratio.verdict:
         return _SIDES[int(ratio.value < 1)]
     return f"equal within {margin:g}" if ratio.within <= margin else "unresolved"
+
+
+def exponent_of(
+    curves: Mapping[str, Observations], level: float = LEVEL
+) -> Distribution:
+    """Returns the distribution of the exponent a that curves have in common.
+
+    They have one residual scale, too.
+    """
+    [fit, *_] = joint_fit(curves, level, free_exponent=True).values()
+    return fit.posterior.exponent
+
+
+def exponent_of_all(tables: Sequence[Distribution]) -> Distribution:
+    """Returns the distribution of an exponent that tables have in common.
+
+    `tables` has what `exponent_of` returns of each. They have a residual scale each:
+    given the exponent they are independent, and the prior counts once.
+    """
+    bins = len(tables[0].masses)
+    low = min(table.low for table in tables)
+    high = max(table.low + table.width * bins for table in tables)
+    width = (high - low) / bins
+    middles = low + width * (np.arange(bins) + 0.5)
+    prior = norm.logpdf(middles * np.log(2), 0, EXPONENT_SPREAD)
+    density = prior.copy()
+    for table in tables:
+        at = np.interp(middles, table.middles, table.density, left=0, right=0)
+        # Where a table's lattice ended the density is negligible, and not 0.
+        density += np.log(np.maximum(at, 1e-12)) - prior
+    weights = np.asarray(np.exp(density - density.max()), np.float64)
+    return Distribution.of(np.asarray(middles, np.float64), width, weights)

@@ -1,9 +1,4 @@
-"""What the data say of c1/B^a + c2: its posterior, integrated over a lattice.
-
-Why no t interval about least squares: where K* is a few evaluation intervals, the
-large batch sizes share one bracket, and so one rounding error. Residuals then say
-nothing of it, and neither does a bootstrap that redraws them. The likelihood of
-`likelihood.py` keeps that the curve passes each bracket; `prior.py` has the prior.
+"""The posterior of c1/B^a + c2, integrated over a lattice.
 
 Residual scale and exponent lie on a lattice. Each pair of them, a slice, has a grid of
 (log2 c1, log2 c2) of its own, on what is not negligible there: the posterior of a small
@@ -20,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import logsumexp
 
-from dps_tf.analysis.law.lattice import NEGLIGIBLE, Lattice, Ranges, cells_between
+from dps_tf.analysis.law.lattice import NEGLIGIBLE, Lattice, Ranges
 from dps_tf.analysis.law.likelihood import (
     SCALE_CEILING,
     SCALE_FLOOR,
@@ -31,151 +26,119 @@ from dps_tf.analysis.law.posterior import Posterior
 from dps_tf.analysis.law.prior import EXPONENT_SPREAD, log_prior_of_c2, prior_ends
 from dps_tf.analysis.tables import Floats
 
-_CELLS = (28, 20, 40)
-"""Along the scale, along the exponent, and along each of log c1 and log c2."""
+_RESOLUTION = (28, 20, 40)
+"""Cells of a lattice, along the scale, the exponent, and log c1 and log c2 each."""
 _COARSE, _PASSES, _ROUNDS, _EXACT_ROUNDS = 18, 14, 5, 2
 _BLOCK = 80_000
-_LOG_SCALES = np.log([SCALE_FLOOR, SCALE_CEILING])
+_LOG_SCALES = (float(np.log(SCALE_FLOOR)), float(np.log(SCALE_CEILING)))
 _LOG_EXPONENTS = (-4 * EXPONENT_SPREAD, 4 * EXPONENT_SPREAD)
 
 
 def posteriors(
-    curves: Sequence[Observations], free_exponent: bool = False, refinement: int = 1
+    curves: Sequence[Observations], free_exponent: bool = False
 ) -> list[Posterior]:
-    """Returns the posteriors of curves with one scale and one exponent, but for 1e-4.
+    """Returns posteriors of curves with one scale and one exponent, on all but 1e-4.
 
-    Given these, curves are independent: the weight of a slice is the product of theirs.
-
-    Args:
-        curves: each with steps-to-result at three or more batch sizes.
-        free_exponent: whether a has its prior; else it is 1.
-        refinement: factor on the number of cells along each axis.
+    The exponent a is 1, or has its prior where it is free. Given scale and exponent,
+    curves are independent: the weight of a slice is the product of theirs.
     """
-    scales, exponents, cells = (refinement * count for count in _CELLS)
+    scales, exponents, cells = _RESOLUTION
     seeds = max(curve.seeds for curve in curves)
     if free_exponent or seeds > 1:
+        # There are many slices, so each gets fewer cells.
         scales, cells = scales * 3 // 5, cells * 7 // 10
     ends = _LOG_EXPONENTS if free_exponent else (0.0, 0.0)
     ranges = Ranges(_LOG_SCALES, np.array([0.0]), np.array([ends]))
     rounds = [True] * (_ROUNDS if free_exponent else 0) + [False] * _EXACT_ROUNDS
     for rough in rounds:
         lattice = Lattice.of(ranges, (12, 11), seeds)
-        coarse = [_evaluate(curve, lattice, _COARSE, rough=rough) for curve in curves]
-        evidence = np.sum([one.log_slice for one in coarse], axis=0)
+        parts = [_evaluate(curve, lattice, _COARSE, rough) for curve in curves]
+        evidence = np.sum([part.log_slice for part in parts], axis=0)
         narrowed = ranges.narrowed(lattice, evidence)
-        # Brackets decide the scale: rough ones narrow the exponents only.
+        # Brackets decide the scale: rough rounds narrow the exponents only.
         ranges = replace(narrowed, scales=ranges.scales) if rough else narrowed
     lattice = Lattice.of(ranges, (scales, exponents), seeds)
-    alone = [_evaluate(curve, lattice, cells) for curve in curves]
-    together = np.sum([one.log_slice for one in alone], axis=0)
-    return [replace(one, log_slice=together) for one in alone]
+    parts = [_evaluate(curve, lattice, cells) for curve in curves]
+    together = np.sum([part.log_slice for part in parts], axis=0)
+    return [replace(part, log_slice=together) for part in parts]
 
 
 def _evaluate(
-    observations: Observations,
-    lattice: Lattice,
-    cells: int,
-    null: str = "",
-    rough: bool = False,
+    observations: Observations, lattice: Lattice, cells: int, rough: bool = False
 ) -> Posterior:
-    """Returns the posterior on a lattice.
+    """Returns the posterior on a lattice, with so many cells along log2 c1 and log2 c2.
 
-    `null` names the constant that is 0. A `rough` one takes brackets for densities and
-    adds to the scale what the lattice of exponents is too coarse for.
+    A `rough` one takes brackets for densities and adds to the scale what the lattice of
+    exponents is too coarse for.
     """
-    ends = prior_ends(observations, lattice.exponent)
-    if null:
-        # So far below that its term is less than a millionth of a step.
-        place = int(null == "c2")
-        ends[place] = ends[place][:, :1] - np.array([[40.0, 39.0]])
+    limits = ends = prior_ends(observations, lattice.exponent)
+    span = float(np.ptp(np.log2(observations.batch_size)))
     scale, quick = lattice.scale, observations.without_brackets()
     if rough:
-        span = np.ptp(np.log2(observations.batch_size))
         scale = np.hypot(scale, 0.12 * lattice.exponent * lattice.exponent_step * span)
-    shape = [1 if null == name else cells for name in ("c1", "c2")]
-    coarse = np.minimum(shape, _COARSE)
-    limits = ends
     for points in (quick,) if rough else (quick, observations):
         for _ in range(_PASSES):
-            axes, widths = zip(*map(cells_between, ends, coarse), strict=True)
-            density = _density(points, lattice, axes, scale, null, widths)
-            tops = density.max(axis=2), density.max(axis=1)
-            narrower = list(map(_narrowed, tops, ends, widths, limits))
-            sizes = [np.ptp(each, axis=2).prod(axis=0) for each in (narrower, ends)]
-            ends = narrower
-            if (sizes[0] > 0.6 * sizes[1]).all():
+            axes, widths = _axes(ends, _COARSE)
+            density = _density(points, lattice, axes, scale, widths)
+            area = np.ptp(ends, axis=2).prod(axis=0)
+            ends = _narrowed(density, ends, widths, limits)
+            if (np.ptp(ends, axis=2).prod(axis=0) > 0.6 * area).all():
                 break
-    axes, widths = zip(*map(cells_between, ends, shape), strict=True)
-    density = _density(quick if rough else observations, lattice, axes, scale, null)
-    area = sum(np.log(w) for w, size in zip(widths, shape, strict=True) if size > 1)
-    weight = logsumexp(density, axis=(1, 2)) + area
+    axes, widths = _axes(ends, cells)
+    density = _density(quick if rough else observations, lattice, axes, scale)
+    weight = logsumexp(density, axis=(1, 2)) + np.log(widths).sum(axis=0)
     return Posterior(lattice, axes[0], axes[1], density, np.asarray(weight))
 
 
-def _narrowed(top: Floats, ends: Floats, widths: Floats, limits: Floats) -> Floats:
-    """Returns the ends of what is not negligible along an axis, [s, 2].
+def _axes(ends: Floats, cells: int) -> tuple[Floats, Floats]:
+    """Returns the middles [2, s, g] of cells between ends [2, s, 2], and widths [2, s].
 
-    `top` is the greatest density at each value of the axis, [s, g].
+    First those of log2 c1, then those of log2 c2.
     """
-    if top.shape[1] == 1:
-        return ends
-    kept = top > top.max(axis=1, keepdims=True) - NEGLIGIBLE
-    first = kept.argmax(axis=1)
-    last = kept.shape[1] - kept[:, ::-1].argmax(axis=1)
-    places = np.stack([first - 1, last + 1], axis=1)
-    wider: Floats = ends[:, :1] + widths[:, None] * places
-    return wider.clip(limits[:, :1], limits[:, 1:])
+    widths = (ends[:, :, 1] - ends[:, :, 0]) / cells
+    return ends[:, :, :1] + widths[:, :, None] * (np.arange(cells) + 0.5), widths
+
+
+def _narrowed(density: Floats, ends: Floats, widths: Floats, limits: Floats) -> Floats:
+    """Returns the ends of what is not negligible in each slice, [2, s, 2]."""
+    narrower = []
+    for axis in (0, 1):
+        top = density.max(axis=2 - axis)
+        kept = top > top.max(axis=1, keepdims=True) - NEGLIGIBLE
+        last = kept.shape[1] - kept[:, ::-1].argmax(axis=1)
+        cells = np.stack([kept.argmax(axis=1) - 1, last + 1], axis=1)
+        narrower.append(ends[axis][:, :1] + widths[axis][:, None] * cells)
+    return np.asarray(np.clip(narrower, limits[:, :, :1], limits[:, :, 1:]), np.float64)
 
 
 def _density(
     observations: Observations,
     lattice: Lattice,
-    axes: Sequence[Floats],
+    axes: Floats,
     scale: Floats,
-    null: str,
-    cells: Sequence[Floats] = (),
+    widths: Floats | None = None,
 ) -> Floats:
     """Returns the logarithm of likelihood and prior, [s, g, h].
 
-    Where `cells` has their widths, what a curve changes by within half a cell counts as
-    noise, so that no top falls between them.
+    Where `widths` of cells are given, what a curve changes by within half a cell counts
+    as noise, so that no top falls between them.
     """
     falling = axes[0] - lattice.exponent[:, None] * np.log2(
         observations.batch_size[:, None, None]
     )
     terms = np.exp2(falling)[..., None], np.exp2(axes[1])[:, None, :]
     half = 0.5 * max(1.0, (len(observations) / 8) ** 0.5)
-    within = [half * width[:, None, None] for width in cells]
     variance, effect = scale[:, None, None] ** 2, lattice.effect[:, None, None]
-    value = np.empty((len(scale), axes[0].shape[1], axes[1].shape[1]))
+    value = np.empty((len(scale), axes.shape[2], axes.shape[2]))
     # In blocks that stay in the processor's cache, which is faster.
     block = max(1, _BLOCK // (len(observations) * value[0].size))
     for start in range(0, len(value), block):
         part = slice(start, start + block)
         steps = terms[0][:, part] + terms[1][part]
         total = np.broadcast_to(variance[part], (len(steps), *variance[part].shape))
-        if within:
+        if widths is not None:
             share = terms[0][:, part] / steps
-            one, two = share * within[0][part], (1 - share) * within[1][part]
-            total = total + one**2 + two**2
+            one, two = half * widths[:, part, None, None]
+            total = total + (share * one) ** 2 + ((1 - share) * two) ** 2
         value[part] = log_likelihood(observations, np.log2(steps), total, effect[part])
-    if null == "c2":
-        return value
     return value + log_prior_of_c2(axes[1], observations)[:, None, :]
-
-
-def support(posterior: Posterior, observations: Observations, constant: str) -> float:
-    """Returns the posterior probability of what the data support more than 0.
-
-    It is that of the values of c1 or c2 (`constant`) at which the likelihood, averaged
-    over all else, is greater than it is without the term; near 1, the term is there.
-    Source: the evidence of Pereira, Stern and Wechsler 2008, with the prior as
-    reference.
-    """
-    cells = posterior.log2_c1.shape[1]
-    without = _evaluate(observations, posterior.lattice, cells, constant)
-    marginal = getattr(posterior, constant)
-    likelihood = np.log(np.maximum(marginal.density, 1e-300)) + posterior.log_evidence
-    if constant == "c2":
-        likelihood -= log_prior_of_c2(marginal.middles, observations)
-    return float(np.sum(marginal.masses[likelihood > without.log_evidence]))

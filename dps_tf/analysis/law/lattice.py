@@ -20,7 +20,7 @@ _EFFECTS = (0.125, 0.375, 0.625, 0.875)
 
 @dataclass(frozen=True)
 class Lattice:
-    """What all batch sizes share: values of each slice.
+    """The values of each slice, which all batch sizes share.
 
     Attributes:
         scale: residual scale in octaves, [s].
@@ -42,15 +42,18 @@ class Lattice:
 
     @classmethod
     def of(cls, ranges: Ranges, shape: tuple[int, int], seeds: int) -> Lattice:
-        """Returns the lattice with so many scales, and exponents of each, in ranges."""
-        (log_scale,), (step,) = cells_between(ranges.scales[None], shape[0])
+        """Returns a lattice in ranges; `shape`: numbers of scales and of exponents."""
+        low, high = ranges.scales
+        step = (high - low) / shape[0]
+        log_scale = np.asarray(low + step * (np.arange(shape[0]) + 0.5), np.float64)
         ends = ranges.exponents_at(log_scale)
         count = shape[1] if ends[0, 0] < ends[0, 1] else 1
-        log_a, a_step = cells_between(ends, count)
+        a_step = (ends[:, 1] - ends[:, 0]) / count
+        log_a = ends[:, :1] + a_step[:, None] * (np.arange(count) + 0.5)
         share = np.array(_EFFECTS if seeds > 1 else (0.0,))
-        each = (shape[0], count, len(share))
+        full = (shape[0], count, len(share))
         s, a, e, width = (
-            np.broadcast_to(values, each).ravel()
+            np.broadcast_to(values, full).ravel()
             for values in (
                 log_scale[:, None, None],
                 log_a[:, :, None],
@@ -61,7 +64,7 @@ class Lattice:
         measure = np.full(len(s), np.log(step))
         if count > 1:
             measure += norm.logpdf(a, 0, EXPONENT_SPREAD) + np.log(width)
-        return cls(np.exp(s), np.exp(a), e, measure, step, width, each)
+        return cls(np.exp(s), np.exp(a), e, measure, step, width, full)
 
 
 @dataclass(frozen=True)
@@ -69,12 +72,12 @@ class Ranges:
     """Where a lattice lies: ends of ln(scale), and of ln(a) at some ln(scale).
 
     Attributes:
-        scales: ends of ln(scale), [2].
+        scales: ends of ln(scale).
         at: values of ln(scale), ascending, [k].
         exponents: ends of ln(a) at each of these, [k, 2]; equal where a is 1.
     """
 
-    scales: Floats
+    scales: tuple[float, float]
     at: Floats
     exponents: Floats
 
@@ -85,26 +88,23 @@ class Ranges:
 
     def narrowed(self, lattice: Lattice, evidence: Floats) -> Ranges:
         """Returns the ranges of what is not negligible, a cell wider."""
-        shape = lattice.shape
-        weight = logsumexp((evidence + lattice.log_measure).reshape(shape), axis=2)
-        log_scale = np.log(lattice.scale.reshape(shape)[:, 0, 0])
+        log_weight = (evidence + lattice.log_measure).reshape(lattice.shape)
+        weight = logsumexp(log_weight, axis=2)
+        log_scale = np.log(lattice.scale.reshape(lattice.shape)[:, 0, 0])
         of_scale = logsumexp(weight, axis=1)
         kept = log_scale[of_scale > of_scale.max() - NEGLIGIBLE]
-        wider = kept[[0, -1]] + lattice.scale_step * np.array([-1, 1])
-        scales = np.clip(wider, *self.scales)
-        if shape[1] == 1:
+        half = lattice.scale_step
+        scales = (
+            max(float(kept[0]) - half, self.scales[0]),
+            min(float(kept[-1]) + half, self.scales[1]),
+        )
+        if lattice.shape[1] == 1:
             return replace(self, scales=scales)
-        log_a = np.log(lattice.exponent.reshape(shape)[:, :, 0])
-        step = lattice.exponent_step.reshape(shape)[:, 0, 0]
+        log_a = np.log(lattice.exponent.reshape(lattice.shape)[:, :, 0])
+        step = lattice.exponent_step.reshape(lattice.shape)[:, 0, 0]
         kept_a = weight > weight.max(axis=1, keepdims=True) - _NEGLIGIBLE_EXPONENT
         low = np.where(kept_a, log_a, np.inf).min(axis=1) - step
         high = np.where(kept_a, log_a, -np.inf).max(axis=1) + step
         ends = self.exponents_at(log_scale)
-        ends = np.clip(np.stack([low, high], 1), ends[:, :1], ends[:, 1:])
+        ends = np.stack([np.maximum(low, ends[:, 0]), np.minimum(high, ends[:, 1])], 1)
         return Ranges(scales, log_scale, ends)
-
-
-def cells_between(ends: Floats, count: int) -> tuple[Floats, Floats]:
-    """Returns the middles of cells between ends [s, 2], [s, count], and widths, [s]."""
-    width = (ends[:, 1] - ends[:, 0]) / count
-    return ends[:, :1] + width[:, None] * (np.arange(count) + 0.5), width

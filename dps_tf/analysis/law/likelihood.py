@@ -1,9 +1,9 @@
-"""What a fit is given, and its likelihood: steps-to-result that lie in brackets.
+"""Observations, steps-to-result that lie in brackets, and their likelihood.
 
 log2 K* is normal about a model's curve with one residual scale (in octaves) for all
-batch sizes: unweighted in log K*. A K* that was found at an evaluation contributes the
-probability of its bracket and not the density at its end, so that neither half an
-evaluation interval of bias nor a false precision enters where K* is a few intervals.
+batch sizes. A K* that was found at an evaluation contributes the probability of its
+bracket and not the density at its end, so that neither half an evaluation interval of
+bias nor a false precision enters where K* is a few intervals.
 
 Studies of one curve under several seeds share a shift each, that of their points and
 initial weights at every batch size. It is normal about 0 and integrated out.
@@ -26,6 +26,10 @@ SCALE_FLOOR = 0.01
 floor keeps the likelihood bounded where a curve passes through every bracket."""
 SCALE_CEILING = 2.0
 """Octaves: a factor of four. Beyond it there is no law to speak of."""
+_ALLOWED = {
+    "bracket_low": "at least 0 and below steps_to_result",
+    "noise": "a number of octaves of at least 0",
+}
 _ROOT = 0.5**0.5
 _NODES = 5  # Of the quadrature over the shift of a seed.
 
@@ -42,9 +46,8 @@ class Observations:
             to be more than `high`.
         high: [n] K* lies at or below it, positive; infinity where K* is only known to
             be more than `low`.
-        noise: [n] octaves, standard deviation of log2 K* that is known beforehand, for
-            example from repeats; 0 where nothing is. It adds to the residual scale of
-            the fit, in squares, so that noisy cells weigh less.
+        noise: [n] octaves, standard deviation of log2 K* that repeats show, or 0. It
+            adds to the residual scale, in squares, so that noisy cells weigh less.
         seed: [n] which study of the curve it belongs to, from 0.
     """
 
@@ -72,67 +75,66 @@ class Observations:
             UserError: a value that is not positive, or not finite without a bracket, a
                 bracket that does not lie below its K*, or different lengths.
         """
-        b = _checked("batch_size", batch_size)
+        b = np.asarray(batch_size, np.float64)
         high = np.asarray(steps_to_result, np.float64)
-        low, spread = np.full(len(high), np.nan), np.zeros(len(high))
-        if bracket_low is not None:
-            low = np.asarray(bracket_low, np.float64)
-        if noise is not None:
-            spread = np.nan_to_num(np.asarray(noise, np.float64), nan=0.0)
+        empty = np.full(len(high), np.nan)
+        low = np.asarray(empty if bracket_low is None else bracket_low, np.float64)
+        spread = np.nan_to_num(np.asarray(empty if noise is None else noise, float))
         if not len(b) == len(high) == len(low) == len(spread):
             raise UserError(
                 f"batch_size, steps_to_result, bracket_low and noise have {len(b)}, "
                 f"{len(high)}, {len(low)} and {len(spread)} values: give one of each "
                 "per batch size."
             )
-        _checked("steps_to_result", np.where(np.isinf(high) & (low > 0), 1.0, high))
-        wrong = (low >= high) | (low < 0)
-        if wrong.any():
-            i = int(np.argmax(wrong))
-            raise UserError(
-                f"bracket_low is {low[i]:g} at batch size {b[i]:g}; it must be at "
-                f"least 0 and below steps_to_result, {high[i]:g}."
-            )
-        if (spread < 0).any() or not np.isfinite(spread).all():
-            raise UserError(
-                f"noise is {spread[int(np.argmin(spread))]:g}; it must be a number of "
-                "octaves of at least 0."
-            )
-        codes = np.zeros(len(b), np.int64)
-        if seed is not None:
-            codes = pd.factorize(np.asarray(seed))[0].astype(np.int64)
+        is_right = {
+            "batch_size": np.isfinite(b) & (b > 0),
+            "steps_to_result": (np.isfinite(high) | (low > 0)) & (high > 0),
+            "bracket_low": np.isnan(low) | (low >= 0) & (low < high),
+            "noise": np.isfinite(spread) & (spread >= 0),
+        }
+        for name, values in zip(is_right, (b, high, low, spread), strict=True):
+            if not is_right[name].all():
+                i = int(np.argmin(is_right[name]))
+                raise UserError(
+                    f"{name} is {values[i]:g} in row {i + 1}; it must be "
+                    f"{_ALLOWED.get(name, 'a positive number')}."
+                )
+        codes, _ = pd.factorize(np.asarray(np.zeros(len(b)) if seed is None else seed))
         order = np.argsort(b, kind="stable")
         return cls(b[order], low[order], high[order], spread[order], codes[order])
 
     @classmethod
     def from_results(cls, results: pd.DataFrame) -> Observations:
-        """Returns the observations of one curve of a results table.
+        """Returns the observations of one curve of a table; rows differ in B and seed.
 
-        What is only known as a bound enters as one: a cell that nobody is known to
-        have solved, by the steps that were followed; a K* whose best metaparameters
-        lie at an end of their range, from above, since a wider range may give less.
-        Cells with a K* of 0 and those in which every trial diverged are left out. A
-        column `noise` (octaves), as of `repeats.with_noise`, makes noisy cells weigh
-        less. Rows differ in batch size (and seed) only.
+        Columns: batch_size and steps_to_result; optionally bracket_low, noise (octaves,
+        as of `repeats.with_noise`) and seed. A row with bracket_low alone is a bound.
+
+        In a results table, a cell that no trial is known to have solved is bounded by
+        the steps that were followed, and a K* whose best metaparameters lie at an end
+        of their range from above, since a wider range may give less. Cells with a K* of
+        0 and those in which every trial diverged are left out.
         """
-        require(results, ["steps_to_result", "bracket_low", "steps_bound"], "results")
-        steps = _floats(results, "steps_to_result")
-        low = _floats(results, "bracket_low")
+        require(results, ["batch_size", "steps_to_result"], "results")
+        names = ("steps_to_result", "bracket_low", "noise")
+        steps, low, noise = (_floats(results, name) for name in names)
+        used, beyond = ~np.isnan(steps), low
+        if "steps_bound" in results.columns:
+            used, is_bounded = steps > 0, results["steps_bound"] != ""
+            beyond = np.where(is_bounded, _followed(results), np.nan)
         if "at_boundary" in results.columns:
             # A column of empty cells is read as numbers.
-            ends = [pd.notna(text) and text != "" for text in results["at_boundary"]]
-            low = np.where(np.array(ends, bool) & ~np.isnan(steps), 0.0, low)
-        bounded = (results["steps_bound"] != "").to_numpy(bool)
-        beyond = _followed(results)
-        is_beyond = np.isnan(steps) & bounded & (beyond > 0)
-        used = (steps > 0) | is_beyond
-        return cls.of(
-            results["batch_size"].to_numpy(np.float64)[used],
-            np.where(is_beyond, np.inf, steps)[used],
-            np.where(is_beyond, beyond, low)[used],
-            _floats(results, "noise")[used] if "noise" in results.columns else None,
-            results["seed"].to_numpy()[used] if "seed" in results.columns else None,
+            at_end = results["at_boundary"].astype(object).fillna("").ne("")
+            low = np.where(at_end & ~np.isnan(steps), 0.0, low)
+        is_beyond = np.isnan(steps) & (beyond > 0)
+        columns = (
+            results["batch_size"].to_numpy(np.float64),
+            np.where(is_beyond, np.inf, steps),
+            np.where(is_beyond, beyond, low),
+            noise,
+            results.get("seed", pd.Series(0, results.index)).to_numpy(),
         )
+        return cls.of(*(values[used | is_beyond] for values in columns))
 
     def located(self) -> Observations:
         """Returns those that are bounded on both sides, or exact."""
@@ -146,14 +148,13 @@ class Observations:
         that is not 0.
         """
         inside = ~(self.is_bound | self.is_exact)
-        low = np.log2(np.where(inside, self.low, 1.0))
-        high = np.log2(np.where(inside, self.high, 1.0))
-        noise = np.where(inside, np.hypot(self.noise, (high - low) / 2), self.noise)
+        ends = np.log2(np.where(inside, (self.low, self.high), 1.0))
+        noise = np.hypot(self.noise, (ends[1] - ends[0]) / 2)
         return replace(
             self,
             low=np.where(inside, np.nan, self.low),
-            high=np.where(inside, np.exp2((low + high) / 2), self.high),
-            noise=noise,
+            high=np.where(inside, np.exp2(ends.mean(axis=0)), self.high),
+            noise=np.where(inside, noise, self.noise),
         )
 
     def __len__(self) -> int:
@@ -202,31 +203,16 @@ class Observations:
         return len(np.unique(self.batch_size[~self.is_bound]))
 
 
-def _checked(name: str, values: ArrayLike) -> Floats:
-    array = np.asarray(values, np.float64)
-    wrong = ~(np.isfinite(array) & (array > 0))
-    if wrong.any():
-        raise UserError(
-            f"{name} is {array[int(np.argmax(wrong))]:g} in row "
-            f"{int(np.argmax(wrong)) + 1}; it must be a positive number."
-        )
-    return array
-
-
 def _floats(results: pd.DataFrame, name: str) -> Floats:
-    values = results[name].astype("Float64").to_numpy(np.float64, na_value=np.nan)
-    return np.asarray(values, np.float64)
+    """Returns a column, NaN where it is empty or missing, [n]."""
+    values = results.reindex(columns=[name])[name].astype("Float64")
+    return np.asarray(values.to_numpy(np.float64, na_value=np.nan), np.float64)
 
 
 def _followed(results: pd.DataFrame) -> Floats:
-    """Returns the evaluation up to which no trial of a cell had met the goal, [n].
-
-    NaN where the table does not say.
-    """
-    columns = ["steps_low", "step_budget", "evaluation_interval"]
-    if not set(columns) <= set(results.columns):
-        return np.full(len(results), np.nan)
-    low, budget, interval = (_floats(results, name) for name in columns)
+    """Returns the last evaluation before any trial met the goal, if stated, [n]."""
+    names = ("steps_low", "step_budget", "evaluation_interval")
+    low, budget, interval = (_floats(results, name) for name in names)
     interval = np.maximum(interval, 1)
     last = np.floor(budget / interval) * interval
     return np.where(np.isnan(low), last, low - interval)
@@ -269,10 +255,10 @@ def _over_shifts(
     By Gauss-Hermite quadrature about the shift that the middles of brackets ask for.
     """
     precision, pull = tau**-2, np.zeros(curve.shape[1:])
+    octaves = np.log2(observations.high / np.fmax(observations.low, 1e-9))
+    rounding = np.where(observations.is_exact, 0.0, octaves**2 / 12)
     for i in rows[~observations.is_bound[rows]]:
-        width = np.log2(observations.high[i] / np.maximum(observations.low[i], 1e-9))
-        rounding = 0.0 if observations.is_exact[i] else width**2 / 12
-        weight = 1 / (variance[i] + observations.noise[i] ** 2 + rounding)
+        weight = 1 / (variance[i] + observations.noise[i] ** 2 + rounding[i])
         precision = precision + weight
         pull += weight * (np.log2(observations.middle[i]) - curve[i])
     center, spread = pull / precision, precision**-0.5

@@ -1,21 +1,99 @@
-"""A posterior of c1/B^a + c2: its marginals, and draws of it; see `integration.py`."""
+"""A posterior of c1/B^a + c2, as `integration.py` makes it: marginals and draws."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import logsumexp, softmax
+from numpy.typing import ArrayLike
+from scipy.special import logsumexp
 from scipy.stats import norm
 
-from dps_tf.analysis.law.distribution import Distribution
 from dps_tf.analysis.law.lattice import Lattice
 from dps_tf.analysis.tables import Floats
 
 DECISIVE = 1e-3
-"""Share of its greatest value that the likelihood at the lower end of a support has
-where that end decides an interval: each octave more below it would add as much."""
+"""Share of the greatest likelihood above which the likelihood of the least value
+decides an interval: each octave more below it would add as much."""
+_BINS = 4096
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A distribution of log2 of a positive quantity in bins of equal width.
+
+    Attributes:
+        low: lower end of the first bin, in octaves.
+        width: of a bin, in octaves.
+        masses: probability of each bin, adding up to 1, [k].
+    """
+
+    low: float
+    width: float
+    masses: Floats
+
+    @classmethod
+    def of(
+        cls, log2: Floats, widths: ArrayLike, weights: Floats, bins: int = _BINS
+    ) -> Distribution:
+        """Returns the distribution of cells with a weight that is spread evenly.
+
+        Args:
+            log2: middle of each cell, of any shape.
+            widths: width of each, in octaves, broadcast to that shape.
+            weights: weight of each, not negative; they need not add up to 1.
+            bins: number of bins.
+        """
+        half = np.maximum(np.broadcast_to(widths, log2.shape).ravel() / 2, 1e-9)
+        middle, weight = log2.ravel(), weights.ravel()
+        kept = weight > weight.max() * 1e-9
+        middle, half, weight = middle[kept], half[kept], weight[kept]
+        low, high = float((middle - half).min()), float((middle + half).max())
+        bin_width = (high - low) / bins
+        half = np.maximum(half, bin_width / 2)
+        # A density is the sum of steps: up where a cell begins, down where it ends.
+        height = weight / (2 * half)
+        slope = np.zeros(bins + 2)
+        for ends, sign in ((middle - half, 1.0), (middle + half, -1.0)):
+            place = np.clip((ends - low) / bin_width, 0, bins)
+            whole = place.astype(np.int64)
+            over = place - whole
+            slope += np.bincount(whole, sign * height * (1 - over), bins + 2)
+            slope += np.bincount(whole + 1, sign * height * over, bins + 2)
+        masses = np.maximum(np.cumsum(slope)[:bins], 0)
+        return cls(low, bin_width, np.asarray(masses / masses.sum(), np.float64))
+
+    @property
+    def middles(self) -> Floats:
+        """The middle of each bin, in octaves, [k]."""
+        place = np.arange(len(self.masses)) + 0.5
+        return np.asarray(self.low + self.width * place, np.float64)
+
+    @property
+    def density(self) -> Floats:
+        """The probability per octave in each bin, [k]."""
+        return np.asarray(self.masses / self.width, np.float64)
+
+    @cached_property
+    def at_low_end(self) -> float:
+        """The density in the lowest bins over the greatest; of no weight near 0."""
+        return float(self.density[:8].mean() / self.density.max())
+
+    @cached_property
+    def _below(self) -> Floats:
+        return np.concatenate([[0.0], np.cumsum(self.masses)])
+
+    def quantiles(self, levels: Sequence[float]) -> Floats:
+        """Returns quantiles of the quantity itself."""
+        edges = self.low + self.width * np.arange(len(self._below))
+        return np.asarray(np.exp2(np.interp(levels, self._below, edges)), np.float64)
+
+    def probability_above(self, value: float) -> float:
+        """Returns the probability that the quantity is greater than a value."""
+        edges = self.low + self.width * np.arange(len(self._below))
+        return float(1 - np.interp(np.log2(value), edges, self._below))
 
 
 @dataclass(frozen=True)
@@ -62,23 +140,25 @@ class Posterior:
     @cached_property
     def within(self) -> Floats:
         """The weight of each cell within its slice, [s, g, h]."""
-        return np.asarray(softmax(self.log_density, axis=(1, 2)), np.float64)
+        top = self.log_density.max(axis=(1, 2), keepdims=True)
+        weight = np.exp(self.log_density - top)
+        return np.asarray(weight / weight.sum(axis=(1, 2), keepdims=True), np.float64)
 
     @property
     def rests_on(self) -> tuple[str, ...]:
-        """Which log-uniform quantities the lower end of their support decides.
+        """Which of c1 and residual_scale the least value that the prior allows decides.
 
-        Of c1 and residual_scale, those whose likelihood, averaged over all else, is
-        DECISIVE there: data do not refuse that they are less.
+        Their likelihood there, averaged over all else, is more than DECISIVE of its
+        maximum: data do not refuse that they are less.
         """
         names = ("c1", "residual_scale")
         return tuple(n for n in names if getattr(self, n).at_low_end > DECISIVE)
 
     @cached_property
     def supported(self) -> Floats:
-        """`within` at the c1 that data support twice as much as the least allowed.
+        """The weight `within`, at the c1 that data support twice as much as the least.
 
-        All of it unless c1 rests on its support, whose length then decides nothing.
+        That is all of it, unless c1 rests on the least c1 that the prior allows.
         """
         if "c1" not in self.rests_on:
             return self.within
@@ -93,12 +173,7 @@ class Posterior:
     def slices(self) -> Floats:
         """The weight of each slice, adding up to 1, [s]."""
         log_weight = self.log_slice + self.lattice.log_measure
-        return np.asarray(np.exp(log_weight - self.log_evidence), np.float64)
-
-    @property
-    def log_evidence(self) -> float:
-        """The natural logarithm of the total weight."""
-        return float(logsumexp(self.log_slice + self.lattice.log_measure))
+        return np.asarray(np.exp(log_weight - logsumexp(log_weight)), np.float64)
 
     @property
     def widths(self) -> tuple[Floats, Floats]:
@@ -108,19 +183,19 @@ class Posterior:
 
     @cached_property
     def c1(self) -> Distribution:
-        """Of c1, in examples to the power a."""
+        """The distribution of c1, in examples to the power a."""
         weight = self.within.sum(axis=2) * self.slices[:, None]
         return Distribution.of(self.log2_c1, self.widths[0][:, None], weight)
 
     @cached_property
     def c2(self) -> Distribution:
-        """Of c2, in steps."""
+        """The distribution of c2, in steps."""
         weight = self.within.sum(axis=1) * self.slices[:, None]
         return Distribution.of(self.log2_c2, self.widths[1][:, None], weight)
 
     @cached_property
     def critical_batch_size(self) -> Distribution:
-        """Of the batch size at which both terms are equal, (c1/c2)^(1/a)."""
+        """The distribution of (c1/c2)^(1/a), at which both terms are equal."""
         return Distribution.of(*self.log2_critical(), self._weight)
 
     def log2_critical(self) -> tuple[Floats, Floats]:
@@ -132,13 +207,13 @@ class Posterior:
 
     @cached_property
     def residual_scale(self) -> Distribution:
-        """Of the residual scale, in octaves."""
+        """The distribution of the residual scale, in octaves."""
         step = self.lattice.scale_step / np.log(2)
         return Distribution.of(np.log2(self.lattice.scale), step, self.slices)
 
     @cached_property
     def exponent(self) -> Distribution:
-        """Of a; of no width where it is 1."""
+        """The distribution of a; of no width where a is 1."""
         step = self.lattice.exponent_step / np.log(2)
         return Distribution.of(np.log2(self.lattice.exponent), step, self.slices)
 

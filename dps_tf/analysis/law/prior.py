@@ -33,14 +33,11 @@ def log_prior_of_c2(log2_c2: Floats, observations: Observations) -> Floats:
     return np.asarray(over - 2 * np.logaddexp(0, over) + np.log(np.log(2)), np.float64)
 
 
-def prior_ends(observations: Observations, exponent: Floats) -> list[Floats]:
-    """Returns the ends of the priors of log2 c1 and log2 c2, each [s, 2].
-
-    `exponent`: a of each slice, [s].
-    """
+def prior_ends(observations: Observations, exponent: Floats) -> Floats:
+    """Returns the ends of log2 c1 and log2 c2 for the a of each slice, [2, s, 2]."""
     located = observations.located()
-    steps = np.log2(located.middle)[None, :]
-    examples = steps + exponent[:, None] * np.log2(located.batch_size)[None, :]
-    c1 = examples.min(axis=1) - C1_BELOW, examples.max(axis=1) + C1_ABOVE
+    steps = np.log2(located.middle)
+    examples = steps + exponent[:, None] * np.log2(located.batch_size)
     middle = np.full(len(exponent), steps.min())
-    return [np.stack(c1, axis=1), np.stack([middle - C2_BEYOND, middle + C2_BEYOND], 1)]
+    c1 = examples.min(axis=1) - C1_BELOW, examples.max(axis=1) + C1_ABOVE
+    return np.array([c1, (middle - C2_BEYOND, middle + C2_BEYOND)]).swapaxes(1, 2)

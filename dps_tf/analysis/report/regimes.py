@@ -13,7 +13,7 @@ from dps_tf.analysis.regimes import TOLERANCE, ends
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.wording import interval, with_interval
+from dps_tf.analysis.wording import interval, number, with_interval
 
 BARS = (
     "Bars: filled, perfect scaling; hatched, diminishing returns; open, maximal data "
@@ -76,7 +76,9 @@ def batch_size_text(value: float, low: float, high: float, smallest: float) -> s
     if value < smallest:
         upper_end = "" if high < smallest else f" ({interval(0.0, high, 2)})"
         return f"below the smallest measured{upper_end}"
-    return with_interval(value, low if low >= smallest else 0.0, high)
+    if low == 0 or low >= smallest:
+        return with_interval(value, low, high)
+    return f"{number(value, 2)} ({interval(0.0, high, 2)})"
 
 
 def draw_regimes(

@@ -128,16 +128,16 @@ def _whole(value: float) -> str:
 
 def _law(fit: LawFit) -> str:
     critical = fit.critical_batch_size
-    c1, c2 = (number(e.value, digits_known(e.low, e.high)) for e in (fit.c1, fit.c2))
-    text = f"The fit is K* = {c1}/B + {c2}"
     if not fit.plateau_resolved:
-        return f"{text}; no plateau is resolved: " + (
+        return "The fit of K* = c1/B + c2 resolves no plateau: " + (
             f"c1/c2 is {interval(critical.low, critical.high, 2)}."
             if critical.low > 0
             else "these K* do not bound c1/c2."
         )
     if not fit.slope_resolved:
-        return f"{text}; the curve is flat within its scatter."
+        return "The fit of K* = c1/B + c2 resolves no slope: c1 may be 0."
+    c1, c2 = (number(e.value, digits_known(e.low, e.high)) for e in (fit.c1, fit.c2))
+    text = f"The fit is K* = {c1}/B + {c2}"
     smallest = float(fit.observations.batch_size.min())
     size = batch_size_text(critical.value, critical.low, critical.high, smallest)
     return f"{text}, with the critical batch size c1/c2 {_at(size)}."
