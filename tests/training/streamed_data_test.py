@@ -268,9 +268,13 @@ class StreamTest(tf.test.TestCase, parameterized.TestCase):
         pieces = stream.pieces(np.arange(200, dtype=np.int32).reshape(100, 2))
         for _ in range(10):
             next(pieces)
+        for _ in range(1000):  # of 10 ms: threads gather while nothing is asked for
+            if len(gathered.asked) > 10:
+                break
+            time.sleep(0.01)
         pieces.close()
         ahead = streamed_data.AHEAD + streamed_data.gathers()
-        self.assertBetween(len(gathered.asked), 10, 10 + ahead + 1)
+        self.assertBetween(len(gathered.asked), 11, 10 + ahead + 1)
 
 
 class WaitingTest(tf.test.TestCase):
