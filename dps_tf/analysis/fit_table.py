@@ -248,7 +248,7 @@ def _law(fit: law.LawFit) -> list[str]:
         law.SCALE_CAUTION: fit.rests_on_scale,
     }
     texts = [text for text, applies in cautions.items() if applies]
-    return [*lines, *_wrapped(*texts, *law.misfits(fit))]
+    return [*lines, *_wrapped(*texts, *law.misfits(fit).values())]
 
 
 def _wrapped(*texts: str) -> list[str]:

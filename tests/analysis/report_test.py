@@ -539,6 +539,26 @@ def test_winners_that_are_alone_in_most_cells_are_the_searchs_doing():
     assert coarse.text.startswith("In 2 of 3 cells K_(2)") and not coarse.cells
 
 
+@pytest.mark.parametrize(
+    "steps,title",
+    [
+        ([100, 150, 200, 400, 800], "K* rises with the batch size"),
+        ([6400, 3200, 51200, 800, 400], "K* far from its fit"),
+        ([9000, 6400, 4500, 3200, 2300], "The exponent may not be 1"),
+    ],
+)
+def test_curves_that_the_law_does_not_fit_are_warned_of(steps, title):
+    sizes = (8, 16, 32, 64, 128)
+    tables = tables_of(make(dataclasses.replace(SMALL, batch_sizes=sizes, points=4)))
+
+    def warned_of(high):
+        results = tables.results.assign(steps_to_result=high, bracket_low=high - 10)
+        return titles(cautions_of(dataclasses.replace(tables, results=results)))
+
+    assert title in warned_of(np.array(steps))
+    assert title not in warned_of(40_000 // np.array(sizes) + 300)
+
+
 def test_unequal_numbers_of_trials_are_warned_of():
     tables = tables_of(make(SMALL))
     results = tables.results.copy()

@@ -1,4 +1,4 @@
-"""Sets larger than memory: the memory they take, and what is said of waiting for them."""
+"""Sets larger than memory: what they take, and what is said of waiting for them."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ class LawFit:
             "residuals": [None if np.isnan(r) else float(r) for r in self.residuals],
             "plateau_resolved": self.plateau_resolved,
             "slope_resolved": self.slope_resolved,
-            "misfits": list(misfits(self)),
+            "misfits": list(misfits(self).values()),
         }
 
 
@@ -277,35 +277,35 @@ def joint_fit(
     return {name: LawFit(points, level, law) for (name, points), law in both}
 
 
-def misfits(fit: LawFit) -> tuple[str, ...]:
+def misfits(fit: LawFit) -> dict[str, str]:
     """Returns sentences on what is wrong with the law for a curve, if anything is.
 
-    A K* that lies MISFIT octaves or more from the fit, K* that rise by as much with
-    the batch size, and an exponent whose interval leaves 1 out, or at which 1 is less
-    than SUPPORT times as probable as before.
+    Their names are 'far', a K* that lies MISFIT octaves or more from the fit; 'rise',
+    K* that rise by as much with the batch size; and 'exponent', where its interval
+    leaves 1 out or 1 is less than SUPPORT times as probable as before.
     """
-    points, sentences = fit.observations, []
+    points, sentences = fit.observations, {}
     far = np.nan_to_num(np.abs(fit.residuals))
     worst = int(far.argmax())
     if far[worst] >= MISFIT:
-        sentences.append(
+        sentences["far"] = (
             f"K* at batch size {points.batch_size[worst]:.12g} lies {far[worst]:.1f} "
             "octaves from the fit: the law or that K* is wrong, and c1 and c2 with it."
         )
     rise, first, last = _rise(points)
     if rise >= MISFIT:
-        sentences.append(
+        sentences["rise"] = (
             f"K* rises by {rise:.1f} octaves from batch size {first:.12g} to "
             f"{last:.12g}, which c1/B + c2 cannot: c1 and c2 are those of another form."
         )
     a, support = fit.exponent, fit.support_of_1
     if support < SUPPORT or not a.low <= 1 <= a.high:
-        sentences.append(
+        sentences["exponent"] = (
             f"The exponent of B lies between {a.low:.2f} and {a.high:.2f}, and 1 is "
             f"{support:.1f} times as probable as before these K*: take c1/c2 averaged "
             "over it."
         )
-    return tuple(sentences)
+    return sentences
 
 
 def _rise(points: Observations) -> tuple[float, float, float]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.law import FEW_POINTS, MISFIT
+from dps_tf.analysis.law import FEW_POINTS, MISFIT, SUPPORT, misfits
 from dps_tf.analysis.loading import SweepRecord, Tables
 from dps_tf.analysis.report.content import Caution, ReportContext
 from dps_tf.analysis.report.curves import Curves
@@ -201,23 +200,29 @@ def _alone(cells: pd.DataFrame) -> Iterator[Caution]:
 def _laws(curves: Curves) -> Iterator[Caution]:
     """Yields cautions on curves that c1/B + c2 fits badly, or of few batch sizes."""
     fits = {curves.title(*pair): fit for pair, fit in curves.fits.items()}
-    yield from _for_curves(
-        "K* far from its fit",
-        f"A K* lies {MISFIT:g} octaves or more from c1/B + c2: the law or that K* "
-        "is wrong there, and c1 and c2 with it.",
-        [n for n, fit in fits.items() if np.nanmax(np.abs(fit.residuals)) >= MISFIT],
-    )
-    yield from _for_curves(
-        "The exponent is not 1",
-        "The interval of a in c1/B^a + c2 excludes 1: c1, c2 and c1/c2 are those of a "
-        "form that fits worse. The table of fits has the critical batch size "
-        "averaged over a.",
-        [
-            n
-            for n, fit in fits.items()
-            if not fit.exponent.low <= 1 <= fit.exponent.high
-        ],
-    )
+    wrong = {name: misfits(fit) for name, fit in fits.items()}
+    for kind, title, text in (
+        (
+            "far",
+            "K* far from its fit",
+            f"A K* lies {MISFIT:g} octaves or more from c1/B + c2: the law or that K* "
+            "is wrong there, and c1 and c2 with it.",
+        ),
+        (
+            "rise",
+            "K* rises with the batch size",
+            f"By {MISFIT:g} octaves or more, which c1/B + c2 cannot: c1 and c2 are "
+            "those of another form.",
+        ),
+        (
+            "exponent",
+            "The exponent may not be 1",
+            "The interval of a in c1/B^a + c2 excludes 1, or 1 is less than "
+            f"{SUPPORT:g} times as probable as before these K*. The table of fits has "
+            "the critical batch size averaged over a.",
+        ),
+    ):
+        yield from _for_curves(title, text, [n for n in fits if kind in wrong[n]])
     yield from _for_curves(
         f"Fewer than {FEW_POINTS} batch sizes",
         "The prior decides how far the intervals of c1 and c2 reach.",
