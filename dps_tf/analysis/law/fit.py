@@ -82,9 +82,8 @@ class Estimate:
 class LawFit:
     """K* = c1/B + c2 with what the data say of it.
 
-    Intervals know the scatter of each K* about the law, and no factor that all K* of
-    the curve share, unless it was studied under several seeds: it moves c1 and c2
-    together, and leaves c1/c2.
+    Intervals hold the scatter of each K* about the law, but no factor that all K* of a
+    curve share, which moves c1 and c2 and not c1/c2, unless there are several seeds.
 
     Attributes:
         observations: what was fitted, in the order of the batch sizes.
@@ -216,8 +215,7 @@ class LawFit:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fit without its data; None stands for infinity."""
-        names = ["c1", "c2", "critical_batch_size", "scale", "exponent"]
-        names += ["critical_averaged"]
+        names = "c1 c2 critical_batch_size scale exponent critical_averaged".split()
         return {
             "law": "steps_to_result = c1 / batch_size + c2",
             **{name: getattr(self, name).to_json() for name in names},
