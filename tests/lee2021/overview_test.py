@@ -1,0 +1,69 @@
+"""The overview figure shows each measured cell once, in the panel of its curve."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from dps_tf.analysis.interchange.foreign_files import read_csv
+
+SCRIPT = Path(__file__).parents[2] / "gin_configs" / "lee2021" / "overview.py"
+
+
+@pytest.fixture(scope="module")
+def overview():
+    spec = importlib.util.spec_from_file_location("overview", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def panels(figure):
+    return {axis.get_title(loc="left"): axis for axis in figure.axes}
+
+
+def marks(axis):
+    """Returns (batch size, K*) of the marks of a panel."""
+    lines = [x for x in axis.get_lines() if x.get_marker() not in ("None", "", None)]
+    return {
+        (float(size), float(steps))
+        for line in lines
+        for size, steps in zip(*line.get_data(), strict=True)
+    }
+
+
+def test_each_cell_is_a_mark_in_the_panel_of_its_optimizer(overview):
+    shown = panels(overview.draw())
+    for name, title in (
+        ("mnist", "MNIST to 0.02"),
+        ("fashion_mnist", "Fashion-MNIST to 0.14"),
+    ):
+        cells = read_csv(SCRIPT.parent / f"{name}_curves.csv")
+        for optimizer, word in overview.OPTIMIZERS.items():
+            [axis] = [
+                axis
+                for text, axis in shown.items()
+                if text.startswith(title) and text.endswith(word)
+            ]
+            of_panel = cells[cells["optimizer"] == optimizer]
+            points = zip(
+                of_panel["batch_size"], of_panel["steps_to_result"], strict=True
+            )
+            assert marks(axis) == {(float(b), float(k)) for b, k in points}
+
+
+def test_three_batch_sizes_have_no_fit_and_no_cells_say_so(overview, tmp_path):
+    cells = read_csv(SCRIPT.parent / "mnist_curves.csv")
+    sgd = cells[(cells["optimizer"] == "sgd") & (cells["sparsity"] == 0)]
+    for sizes, fits in ((3, 0), (4, 1)):
+        rows = sgd[sgd["batch_size"] <= 512].sort_values("batch_size")[:sizes]
+        rows.to_csv(tmp_path / "mnist_curves.csv", index=False)
+        shown = panels(overview.draw(tmp_path))
+        assert (
+            len(shown["MNIST to 0.02, SGD"].collections) == 1 + fits
+        )  # brackets, band
+        assert [t.get_text() for t in shown["MNIST to 0.02, momentum"].texts] == [
+            "not measured"
+        ]
