@@ -142,15 +142,33 @@ def of_t(
     return Evidence(about, tuple(studies), *ends, p, reach, null)
 
 
-def of_distribution(about: str, studies: Sequence[str], x: Distribution) -> Evidence:
-    """Returns what the distribution of a quantity says of its difference from 1."""
-    low, value, high = x.quantiles([(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]) - 1
-    far = np.abs(np.exp2(x.middles) - 1)
+def of_distribution(
+    about: str, studies: Sequence[str], x: Distribution, null: int
+) -> Evidence:
+    """Returns what a distribution says of a factor (`null` 1), or of it less 1 (0)."""
+    ends = x.quantiles([(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2])
+    low, value, high = ends - (1 - null)
+    far = np.exp2(np.abs(x.middles)) if null else np.abs(np.exp2(x.middles) - 1)
     order = np.argsort(far)
     within = np.interp(LEVEL, np.cumsum(x.masses[order]), far[order])
     above = x.probability_above(1.0)
     p = 2 * min(above, 1 - above)
-    return Evidence(about, tuple(studies), value, low, high, p, float(within), 0.0)
+    return Evidence(about, tuple(studies), value, low, high, p, float(within), null)
+
+
+def quotient(mean: tuple[float, float, float], other: Estimate) -> Distribution:
+    """Returns the distribution of a ratio over another that is independent of it.
+
+    `mean` is what `log2_of` returns, with t-distributed error; the logarithm of the
+    other, known by its median and interval, is normal.
+    """
+    levels = (np.arange(2000) + 0.5) / 2000
+    middle, error, freedom = mean
+    spread = np.log2(other.high / other.low) / 2 / stats.norm.ppf(0.5 + LEVEL / 2)
+    one = middle + error * stats.t(freedom).ppf(levels)
+    two = np.log2(other.value) + spread * stats.norm.ppf(levels)
+    octaves = np.subtract.outer(one, two)
+    return Distribution.of(octaves, 0.0, np.ones_like(octaves))
 
 
 def log2_of(found: PairedRatio) -> tuple[float, float, float]:

@@ -55,7 +55,7 @@ class Exponents:
     def exponent(self) -> Evidence:
         """Returns how far the exponent that recorded curves share lies from 1."""
         about = f"exponent less 1 {files(LAW_TABLES)}"
-        return of_distribution(about, LAW_TABLES, self._shared(LAW_TABLES))
+        return of_distribution(about, LAW_TABLES, self._shared(LAW_TABLES), 0)
 
     def shared_exponent(self, *without: str) -> Estimate:
         """Returns a of c1/B^a + c2, one for the long curves of LAW_TABLES.

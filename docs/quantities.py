@@ -30,11 +30,12 @@ from evidence import (
     Evidence,
     files,
     log2_of,
+    of_distribution,
     of_t,
     pooled_error,
+    quotient,
 )
 from exponents import Exponents
-from scipy import stats
 from workloads import Workloads, estimate, long_curves, plain_name
 
 from dps_tf.analysis.fit_table import (
@@ -274,17 +275,12 @@ class Records:
         return of_t(about, (study,), log2_of(found), 1)
 
     def product_over_constant(self, study: str, name: str, matched: str) -> Evidence:
-        """Returns the ratio of a product of the theory over that of c1 or c2.
-
-        Logarithms are independent, with the degrees of freedom of the product.
-        """
+        """Returns the ratio of a product of the theory over that of c1 or c2."""
         product = log2_of(self.paired(study, f"theory_{name}", matched))
         fits = "lee2021/mnist_reproduction"
         ratio = getattr(self.ratio(fits, "SGD, 0.9", "SGD, sparsity 0"), name)
-        error = np.log2(ratio.high / ratio.low) / 2 / stats.norm.ppf(0.5 + LEVEL / 2)
-        both = product[0] - np.log2(ratio.value), np.hypot(product[1], error)
         about = f"product over {name} at equal {matched} {files([study, fits])}"
-        return of_t(about, (study, fits), (*both, product[2]), 1)
+        return of_distribution(about, (study, fits), quotient(product, ratio), 1)
 
     def repeated(self, study: str) -> Evidence:
         """Returns the median steps of repeats at sparsity 0.9 over dense, by seeds."""

@@ -197,13 +197,29 @@ def test_a_distribution_is_compared_with_1():
     x = np.log2(1.05) + np.linspace(-0.2, 0.2, 4000)
     weights = stats.norm(np.log2(1.05), 0.03).pdf(x)
     spread = module("evidence").Distribution.of(x, x[1] - x[0], weights)
-    found = module("evidence").of_distribution("", ["law"], spread)
+    found = module("evidence").of_distribution("", ["law"], spread, 0)
     normal = stats.norm(np.log2(1.05), 0.03)
     assert found.p == pytest.approx(2 * normal.cdf(0), rel=0.01)
     ends = np.exp2(normal.ppf([0.5, 0.025, 0.975])) - 1
     assert [found.value, found.low, found.high] == pytest.approx(ends, abs=1e-4)
     mass = np.diff(normal.cdf(np.log2([1 - found.within, 1 + found.within])))
     assert mass == pytest.approx([0.95], abs=1e-3)
+
+
+def test_a_mean_of_seeds_over_a_posterior_has_the_error_of_both():
+    evidence = module("evidence")
+    constant = evidence.Estimate(*np.exp2([0.5, 0.5 - 1.96 * 0.25, 0.5 + 1.96 * 0.25]))
+    found = evidence.of_distribution(
+        "", [], evidence.quotient((-0.7, 0.15, 4), constant), 1
+    )
+    rng = np.random.default_rng(0)
+    mean = -0.7 + 0.15 * rng.standard_t(4, 1_000_000)
+    drawn = mean - rng.normal(0.5, 0.25, 1_000_000)
+    ends = np.exp2(np.quantile(drawn, [0.5, 0.025, 0.975]))
+    assert [found.value, found.low, found.high] == pytest.approx(ends, rel=0.01)
+    assert found.p == pytest.approx(2 * np.mean(drawn > 0), rel=0.1)
+    reach = np.quantile(np.abs(drawn), 0.95)
+    assert np.log2(found.within) == pytest.approx(reach, rel=0.01)
 
 
 @pytest.mark.parametrize(
