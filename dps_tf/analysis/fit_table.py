@@ -143,7 +143,7 @@ def fit_table(
         comparison = law.compare(
             usable, reference, margin=margin, level=level, searches=searches
         )
-        exponent = law.Estimate.of(law.exponent_of(usable, level), level)
+        exponent = law.Estimate.of(law.exponent_of(usable), level)
         return TableFit(curves, too_short, comparison, exponent)
     if reference is not None and reference not in usable:
         raise UserError(f"--reference={reference!r} is not a curve that can be fitted.")

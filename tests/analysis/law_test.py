@@ -367,6 +367,19 @@ def test_no_plateau_is_no_number():
     assert fit.c2.low == 0 and fit.critical_batch_size.high == np.inf
 
 
+def test_a_k_star_that_falls_opens_the_end_of_c2_once():
+    # The mass behind the decision falls from 99.4 to 97.4 %, past 98.75 %.
+    sizes, steps = [4, 8, 16, 32, 64, 256], [2200, 1200, 500, 300, 200, 90]
+    intervals = np.array([200, 200, 100, 50, 25, 90, 12])
+    resolved = []
+    for at_128 in range(97, 87, -1):
+        high = np.array([*steps, at_128], float)
+        fit = fit_law(Observations.of([*sizes, 128], high, high - intervals))
+        resolved.append(fit.plateau_resolved)
+    assert resolved[0] and not resolved[-1]
+    assert resolved == sorted(resolved, reverse=True)
+
+
 @pytest.mark.parametrize(
     "steps,message",
     [

@@ -335,14 +335,12 @@ def _verdict(ratio: Ratio, p_adjusted: float, level: float, margin: float) -> st
     return f"equal within {margin:g}" if ratio.within <= margin else "unresolved"
 
 
-def exponent_of(
-    curves: Mapping[str, Observations], level: float = LEVEL
-) -> Distribution:
+def exponent_of(curves: Mapping[str, Observations]) -> Distribution:
     """Returns the distribution of the exponent a that curves have in common.
 
     They have one residual scale, too.
     """
-    [fit, *_] = joint_fit(curves, level, free_exponent=True).values()
+    [fit, *_] = joint_fit(curves, free_exponent=True).values()
     return fit.posterior.exponent
 
 

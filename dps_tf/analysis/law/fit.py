@@ -111,11 +111,13 @@ class LawFit:
         averaged over all else, hold all of the posterior but half a tail. Source: the
         evidence of Pereira, Stern and Wechsler 2008, with the prior as reference.
         """
-        c2 = self.posterior.c2
-        seen = c2.density > c2.density.max() * 1e-4
-        log_prior = prior.log_prior_of_c2(c2.middles[seen], self.observations)
-        likelihood = np.log(c2.density[seen]) - log_prior
-        supported = c2.masses[seen][likelihood > likelihood[0]].sum()
+        law, x = self.posterior, self.posterior.c2.middles
+        log_prior = prior.log_prior_of_c2(law.log2_c2, self.observations)
+        weight = law.within.sum(axis=1) * (law.slices / law.widths[1])[:, None]
+        # The grid of a slice ends where its likelihood is that of c2 = 0.
+        slices = zip(law.log2_c2, weight / np.exp(log_prior), strict=True)
+        likelihood = np.sum([np.interp(x, *s, right=0.0) for s in slices], axis=0)
+        supported = law.c2.masses[likelihood > likelihood[0]].sum()
         return bool(supported >= 1 - (1 - self.level) / 4)
 
     @property
