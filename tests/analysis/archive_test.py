@@ -11,7 +11,7 @@ from dps_tf.analysis.tables import metaparameter_names
 from dps_tf.core import Goal, UserError
 from dps_tf.store import LocalFiles, write_json
 from tests.made_up.archives import read_archive, write_study
-from tests.made_up.exact_curves import ERROR
+from tests.made_up.specifications import ERROR
 
 STEPS = [0, 1000, 2000, 3000]
 GOAL = Goal(ERROR, 0.1, inclusive=False)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -26,14 +27,23 @@ from dps_tf.core import (
     TurnReport,
     derive_seed,
 )
-from dps_tf.store import CellLayout, FileSystem, LocalFiles, StudyReader, SweepLayout
+from dps_tf.store import (
+    CellLayout,
+    FileSystem,
+    LocalFiles,
+    StudyReader,
+    SweepLayout,
+    study_record,
+)
+from dps_tf.store.tables import to_frame
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.study import RunContext, run_study
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, start_sweep
 from tests.core import naive_race
 from tests.core.naive_race import WholeTrial
-from tests.made_up.specifications import specification
+from tests.made_up.specifications import ERROR, specification
+from tests.store.object_store import MemoryFiles
 
 _FACTOR, _MODULUS = 6364136223846793005, 2**61 - 1
 ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
@@ -42,12 +52,10 @@ TRAINING_INPUTS = {
     "validation_examples": 20,
     "content_hash": "c0ffee",
 }
-RESULTS = ("trials", "curves")
-"""The tables that may depend on nothing but the specification."""
+DISK, MEMORY = LocalFiles(), "memory://sweep"
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(NamedTuple):
     """A turn that was run: steps (first, last] of a trial."""
 
     trial: int
@@ -87,26 +95,25 @@ class SyntheticRunner(Runner):
     def provenance(self, trial: int) -> TrialProvenance:
         """Returns the seeds; pruned like a network would be."""
         layer = {"name": "dense", "parameters": 10, "kept": 5, "emptied": False}
-        return TrialProvenance(
-            initial_seed=derive_seed(0, trial, "initial point"),
-            order_seed=derive_seed(0, trial, "order"),
-            realised_sparsity=0.5,
-            layers=(layer,),
-            examples=100,
-        )
+        seeds = (derive_seed(0, trial, kind) for kind in ("initial point", "order"))
+        return TrialProvenance(*seeds, 0.5, (layer,), examples=100)
 
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         """Runs a turn in slices, until its evaluation, a divergence or a stop."""
         assert 0 <= slot < self.slots
         assert job.until % self.interval == 0
-        self._enter(job.trial)
+        with self._lock:
+            assert job.trial not in self._busy, "a trial runs in two slots"
+            self._busy.add(job.trial)
+            self.most_at_once = max(self.most_at_once, len(self._busy))
+            assert len(self._busy) <= self.slots
         try:
             return self._run(job, stop)
         finally:
-            self._leave(job.trial)
+            with self._lock:
+                self._busy.remove(job.trial)
 
     def _run(self, job: Job, stop: Callable[[], bool]) -> TurnReport:
-        begun = time.monotonic()
         whole = self.trials[job.trial]
         first, chain = 0, sum(ord(c) for c in repr(sorted(job.point.items())))
         if job.state is not None:
@@ -122,35 +129,18 @@ class SyntheticRunner(Runner):
                     break
         with self._lock:
             self.turns.append(Turn(job.trial, first, step))
-        is_evaluated = step == job.until and diverged is None
+        metrics = None
+        if step == job.until and diverged is None:
+            error = float(whole.errors[step // self.interval - 1])
+            metrics = {ERROR: error, "validation/accuracy": 1.0 - error}
+            metrics["train/loss"] = chain / _MODULUS
+        state = TrialState(step, (np.array([chain]), np.zeros(3, np.float32)))
         return TurnReport(
-            trial=job.trial,
-            state=TrialState(step, (np.array([chain]), np.zeros(3, np.float32))),
-            step=step,
-            metrics=self._metrics(whole, step, chain) if is_evaluated else None,
+            *(job.trial, state, step, metrics),
             diverged_step=diverged,
             steps_executed=step - first,
-            seconds=time.monotonic() - begun,
+            seconds=0.001,
         )
-
-    def _metrics(self, whole: WholeTrial, step: int, chain: int) -> dict[str, float]:
-        error = whole.errors[step // self.interval - 1]
-        return {
-            "validation/classification_error": float(error),
-            "validation/accuracy": 1.0 - error,
-            "train/loss": chain / _MODULUS,
-        }
-
-    def _enter(self, trial: int) -> None:
-        with self._lock:
-            assert trial not in self._busy, "a trial runs in two slots"
-            self._busy.add(trial)
-            self.most_at_once = max(self.most_at_once, len(self._busy))
-            assert len(self._busy) <= self.slots
-
-    def _leave(self, trial: int) -> None:
-        with self._lock:
-            self._busy.remove(trial)
 
     @property
     def steps(self) -> int:
@@ -158,10 +148,29 @@ class SyntheticRunner(Runner):
         return sum(turn.last - turn.first for turn in self.turns)
 
 
+@dataclass(frozen=True)
+class SyntheticBackend:
+    """Runs trials on a given runner, or on one that it makes for each study."""
+
+    runner: Runner | Callable[[StudySpecification], Runner]
+    environment: Mapping[str, str] = field(default_factory=ENVIRONMENT.copy)
+    training_inputs: Mapping[str, Any] = field(default_factory=TRAINING_INPUTS.copy)
+
+    def check_data(self, study: StudySpecification) -> None:
+        """Has all data."""
+
+    def prepare(
+        self, study: StudySpecification, show: Callable[[str], None] | None = None
+    ) -> PreparedStudy:
+        is_made = isinstance(self.runner, SyntheticRunner)
+        runner = self.runner if is_made else self.runner(study)
+        return PreparedStudy(runner, self.environment, self.training_inputs)
+
+
 def study_of(study: naive_race.Study, **changes: Any) -> StudySpecification:
     """Returns the specification that asks what a naive study asks."""
     values = {
-        "goal": Goal("validation/classification_error", study.goal),
+        "goal": Goal(ERROR, study.goal),
         "points": study.points,
         "step_budget": study.budget,
         "evaluation_interval": EvaluationInterval(steps=study.interval),
@@ -171,98 +180,6 @@ def study_of(study: naive_race.Study, **changes: Any) -> StudySpecification:
         "search_mode": "exhaustive" if study.exhaustive else "race",
     }
     return specification(**{**values, **changes})
-
-
-def layout_of(directory: Path | str, study: StudySpecification) -> CellLayout:
-    return SweepLayout(str(directory)).cell(study.cell.name)
-
-
-@dataclass(frozen=True)
-class SyntheticBackend:
-    """Runs trials on a runner that is given.
-
-    Attributes:
-        runner: a runner, or what makes it when a study is prepared.
-        environment: that studies are run in.
-        training_inputs: sizes and content of the data.
-    """
-
-    runner: Runner | Callable[[StudySpecification], Runner]
-    environment: Mapping[str, str] = field(default_factory=ENVIRONMENT.copy)
-    training_inputs: Mapping[str, Any] = field(default_factory=TRAINING_INPUTS.copy)
-
-    def check(self, study: StudySpecification) -> None:
-        """Knows every name."""
-
-    def check_data(self, study: StudySpecification) -> None:
-        """Has all data."""
-
-    def prepare(
-        self, study: StudySpecification, show: Callable[[str], None] | None = None
-    ) -> PreparedStudy:
-        runner = self.runner
-        if not isinstance(runner, SyntheticRunner):
-            runner = runner(study)
-        return PreparedStudy(runner, self.environment, self.training_inputs)
-
-
-def run(
-    directory: Path | str,
-    study: StudySpecification,
-    runner: SyntheticRunner,
-    *,
-    files: FileSystem | None = None,
-    stop: StopRequest | None = None,
-    said: list[str] | None = None,
-    environment: dict[str, str] = ENVIRONMENT,
-    training_inputs: dict[str, Any] = TRAINING_INPUTS,
-    **options: Any,
-) -> StudyResult:
-    """Runs a study in a sweep directory, as the command does."""
-    files = files or LocalFiles()
-    sweep = SweepLayout(str(directory))
-    start_sweep(files, sweep, SweepSpecification((study,)), "")
-    return run_study(
-        files,
-        sweep.cell(study.cell.name),
-        study,
-        SyntheticBackend(runner, environment, training_inputs),
-        RunContext(
-            stop or StopRequest(),
-            say=(said if said is not None else []).append,
-            **options,
-        ),
-    )
-
-
-def tables(directory: Path | str, study: StudySpecification) -> dict[str, bytes]:
-    """Returns the bytes of the result tables of a closed study."""
-    cell = layout_of(directory, study)
-    reader = StudyReader(LocalFiles(), cell)
-    assert reader.closed() is not None and not reader.problems
-    return {name: Path(cell.table(name)).read_bytes() for name in RESULTS}
-
-
-def frame(directory: Path | str, study: StudySpecification, name: str) -> pd.DataFrame:
-    closed = StudyReader(LocalFiles(), layout_of(directory, study)).closed()
-    assert closed is not None
-    return closed[name]
-
-
-def work(directory: Path | str, study: StudySpecification) -> dict[str, float]:
-    """Returns the totals of the table of work."""
-    found = frame(directory, study, "work")
-    totals = found[found["trial"].isna()]
-    return dict(zip(totals["quantity"], totals["value"], strict=True))
-
-
-def rows_of(found: pd.DataFrame) -> list[naive_race.Row]:
-    """Returns the table of trials in the words of the naive rule."""
-    columns = ("outcome", "end_step", "steps_to_result", "bracket_low", "diverged_step")
-    return [
-        naive_race.Row(*(None if pd.isna(row[name]) else row[name] for name in columns))
-        for _, row in found.iterrows()
-    ]
 
 
 def trials_of(*curves: Sequence[float] | tuple[Sequence[float], int]) -> list:
@@ -285,6 +202,81 @@ SIX_TRIALS = trials_of(
 """Two reach the goal, one diverges, three are out-run."""
 
 
+def run(
+    directory: Path | str,
+    study: StudySpecification,
+    runner: SyntheticRunner,
+    *,
+    files: FileSystem = DISK,
+    stop: StopRequest | None = None,
+    environment: dict[str, str] = ENVIRONMENT,
+    training_inputs: dict[str, Any] = TRAINING_INPUTS,
+    **options: Any,
+) -> StudyResult:
+    """Runs a study in a sweep directory, as the command does once it has the lock."""
+    start_sweep(files, SweepLayout(str(directory)), SweepSpecification((study,)), "")
+    backend = SyntheticBackend(runner, environment, training_inputs)
+    context = RunContext(stop or StopRequest(), **options)
+    return run_study(files, layout_of(directory, study), study, backend, context)
+
+
+def launch(
+    directory: Path | str,
+    studies: Sequence[StudySpecification],
+    runner: Runner | Callable[[StudySpecification], Runner],
+    *,
+    files: FileSystem = DISK,
+    stop: StopRequest | None = None,
+    say: Callable[[str], None] = print,
+) -> SweepOutcome:
+    """Runs studies as the command does: under locks, and only those not finished."""
+    backend = SyntheticBackend(runner)
+    return Sweep(
+        files,
+        SweepSpecification(tuple(studies)),
+        Options(str(directory)),
+        lambda study: backend,
+        stop or StopRequest(),
+        say,
+    ).run("workload.points = 3\n")
+
+
+def layout_of(directory: Path | str, study: StudySpecification) -> CellLayout:
+    return SweepLayout(str(directory)).cell(study.cell.name)
+
+
+def tables(
+    directory: Path | str, study: StudySpecification, files: FileSystem = DISK
+) -> dict[str, bytes]:
+    """Returns the bytes of the tables that depend on nothing but the specification."""
+    cell = layout_of(directory, study)
+    reader = StudyReader(files, cell)
+    assert reader.closed() is not None and not reader.problems
+    return {name: files.read_bytes(cell.table(name)) for name in ("trials", "curves")}
+
+
+def frame(
+    directory: Path | str,
+    study: StudySpecification,
+    name: str,
+    files: FileSystem = DISK,
+) -> pd.DataFrame:
+    """Returns a table of a study, closed or open."""
+    reader = StudyReader(files, layout_of(directory, study))
+    found = to_frame(reader.tables()[name])
+    assert not reader.problems
+    return found
+
+
+def rows_of(found: pd.DataFrame) -> list[naive_race.Row]:
+    """Returns the table of trials in the words of the naive rule."""
+    columns = ("outcome", "end_step", "steps_to_result", "bracket_low", "diverged_step")
+    return [
+        naive_race.Row(*(None if pd.isna(row[name]) else row[name] for name in columns))
+        for _, row in found.iterrows()
+    ]
+
+
 def interrupting(stop: StopRequest, after_slices: int) -> Callable[[int, int], None]:
     """Returns a `before_slice` that asks to stop at the n-th slice of a session."""
     left = [after_slices]
@@ -297,29 +289,64 @@ def interrupting(stop: StopRequest, after_slices: int) -> Callable[[int, int], N
     return before_slice
 
 
-def run_in_sweep(
-    directory: Path | str,
-    study: StudySpecification,
-    runner: SyntheticRunner,
-    *,
-    files: FileSystem | None = None,
-    stop: StopRequest | None = None,
-    said: list[str] | None = None,
-    **options: Any,
-) -> SweepOutcome:
-    """Runs a study as the command does: under its lock, and only if not finished."""
-    backend = SyntheticBackend(runner)
-    heard: list[str] = []
-    try:
-        return Sweep(
-            files or LocalFiles(),
-            SweepSpecification((study,)),
-            Options(str(directory), **options),
-            lambda study: backend,
-            stop or StopRequest(),
-            heard.append,
-        ).run("")
-    finally:
-        result = f"{study.cell.name}: "
-        notes = [sentence for sentence in heard if not sentence.startswith(result)]
-        (said if said is not None else []).extend(notes)
+class Watch:
+    """A clock that runs as fast as a test wants: seconds per look."""
+
+    def __init__(self, seconds_per_look: float):
+        self.now = 0.0
+        self.seconds_per_look = seconds_per_look
+
+    def __call__(self) -> float:
+        self.now += self.seconds_per_look
+        return self.now
+
+
+@dataclass
+class MemoryStudy:
+    """A study whose disk is memory: thousands run in a minute.
+
+    Attributes:
+        study: what is asked.
+        files: its disk.
+        problems: what the last run said of damage.
+    """
+
+    study: StudySpecification
+    files: MemoryFiles = field(default_factory=MemoryFiles)
+    problems: list[str] = field(default_factory=list)
+
+    def drive(
+        self,
+        runner: SyntheticRunner,
+        stop: StopRequest | None = None,
+        watch: Watch | None = None,
+    ) -> StudyResult:
+        """Runs the study to its end, or to a stop."""
+        self.problems.clear()
+        clock = SimpleNamespace(monotonic=watch or (lambda: 0.0))
+        with mock.patch.object(study_record, "time", clock):
+            return run(
+                *(MEMORY, self.study, runner),
+                files=self.files,
+                stop=stop,
+                say=self.problems.append,
+            )
+
+    @property
+    def reader(self) -> StudyReader:
+        return StudyReader(self.files, layout_of(MEMORY, self.study))
+
+    def frame(self, name: str) -> pd.DataFrame:
+        return frame(MEMORY, self.study, name, self.files)
+
+    def tables(self) -> dict[str, bytes]:
+        return tables(MEMORY, self.study, self.files)
+
+
+def undisturbed(
+    study: naive_race.Study, trials: Sequence[WholeTrial]
+) -> dict[str, bytes]:
+    """Returns the tables of a study that one slot runs without interruption."""
+    one = MemoryStudy(study_of(study))
+    one.drive(SyntheticRunner(trials, study.interval))
+    return one.tables()

@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 
 from tests.core.naive_race import Study, answer
 from tests.core.race_test import studies
-from tests.made_up.memory_studies import MemoryStudy, undisturbed
-from tests.made_up.studies import SyntheticRunner, rows_of, study_of, trials_of
+from tests.made_up.studies import (
+    MemoryStudy,
+    SyntheticRunner,
+    rows_of,
+    study_of,
+    trials_of,
+    undisturbed,
+)
 
 
 @st.composite
@@ -87,12 +93,11 @@ def test_without_states_more_is_trained_from_the_beginning_to_the_same_end():
     for path in [path for path in one.files.objects if "/states/" in path]:
         one.files.remove(path)
     one.study = study_of(LARGE)
-    first = one.open()
     again = SyntheticRunner(TRIALS)
     one.drive(again)
     assert one.tables() == undisturbed(LARGE, TRIALS)
     begun_again = sorted({turn.trial for turn in again.turns})
     assert {turn.first for turn in again.turns} == {0, 10, 20, 30, 40}
     # Never silently from zero.
-    (told,) = [p for p in first.problems if p.startswith("No state is left")]
+    (told,) = [p for p in one.problems if p.startswith("note: No state is left")]
     assert f"({', '.join(map(str, begun_again))})" in told

@@ -11,16 +11,15 @@ from types import SimpleNamespace
 import pytest
 
 from dps_tf.core import UserError
-from dps_tf.store import read_json
 from dps_tf.tuning.cluster_slots import SlotPool
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
-from tests.made_up.memory_studies import LAYOUT, MemoryStudy
 from tests.made_up.studies import (
     ENVIRONMENT,
     SIX,
     SIX_TRIALS,
     TRAINING_INPUTS,
+    MemoryStudy,
     SyntheticRunner,
     study_of,
 )
@@ -95,7 +94,7 @@ def test_machines_of_another_kind_are_in_the_record_before_their_first_turn():
             return [told.pop()] if told else []
 
         def run(self, slot, job, stop):
-            seen.append(read_json(one.files, LAYOUT.study)["environments"])
+            seen.append(one.reader.environments)
             return super().run(slot, job, stop)
 
     assert one.drive(Runner(SIX_TRIALS)).decided

@@ -28,7 +28,6 @@ from tests.made_up.studies import (
     study_of,
     tables,
     trials_of,
-    work,
 )
 
 STUDY = study_of(SIX)
@@ -49,7 +48,8 @@ def test_closed_study_holds_what_the_rule_says(undisturbed):
     curves = frame(undisturbed, STUDY, "curves")
     assert list(curves[curves["trial"] == 1]["step"]) == [10, 20, 30]
     assert list(curves[curves["trial"] == 1][ERROR]) == [1, 1, 0]
-    assert work(undisturbed, STUDY)["work_ratio"] == 1.0
+    work = frame(undisturbed, STUDY, "work").set_index("quantity")["value"]
+    assert work["work_ratio"] == 1.0
 
 
 def test_record_names_the_machine_the_data_and_what_was_asked(undisturbed):
@@ -132,7 +132,9 @@ def test_a_study_whose_trials_all_failed_at_once_begins_anew_with_the_repaired_n
         inputs = {**TRAINING_INPUTS, NETWORK: network}
         for _ in range(3):
             runner = SyntheticRunner(SIX_TRIALS, before_slice=broken)
-            result = run(tmp_path, STUDY, runner, training_inputs=inputs, said=said)
+            result = run(
+                tmp_path, STUDY, runner, training_inputs=inputs, say=said.append
+            )
             assert {trial.outcome for trial in result.trials} == {"failed"}
     assert sum("is begun anew with another network" in line for line in said) == 1
     inputs = {**TRAINING_INPUTS, NETWORK: "f00d" * 15}

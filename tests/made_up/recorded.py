@@ -1,0 +1,193 @@
+"""Studies that nobody ran, recorded by the package from the errors of their trials."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.analysis import loading
+from dps_tf.core import (
+    EvaluationInterval,
+    Space,
+    StudySpecification,
+    SweepSpecification,
+    TrialProvenance,
+    TrialState,
+    TurnReport,
+)
+from dps_tf.store import (
+    FileSystem,
+    LocalFiles,
+    StudyHistory,
+    SweepLayout,
+    close_study,
+    fingerprint,
+    open_study,
+    report_event,
+    start_event,
+)
+from dps_tf.store.log import Event, open_log
+from dps_tf.store.study_history import failure_event
+from dps_tf.store.study_tables import study_tables
+from dps_tf.tuning.sweep import start_sweep
+from tests.made_up.specifications import ERROR, specification
+from tests.store.object_store import MemoryFiles
+
+ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
+GIN = "sweep.batch_sizes = (4, 8)\nworkload.goal = @goal()\n"
+INTERVAL = 100
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A study, and what its trials would do.
+
+    Attributes:
+        errors: of each trial at each evaluation; NaN where it is seen to diverge.
+        study: specification of the study.
+        bounds: whether an evaluation stops once the goal is out of reach.
+        failed: errors of the trials that fail after their last evaluation.
+        layers: the prunable layers of every trial.
+        closed: whether the study is finished.
+    """
+
+    errors: Sequence[np.ndarray]
+    study: StudySpecification
+    bounds: bool = False
+    failed: Mapping[int, str] = field(default_factory=dict)
+    layers: tuple[Mapping[str, Any], ...] = ()
+    closed: bool = True
+
+    @property
+    def inputs(self) -> dict[str, int]:
+        """Sizes of the data."""
+        return {"training_examples": 54_000, "validation_examples": 6000}
+
+    def events(self) -> Iterator[Event]:
+        """Returns what the log of the study records of all trials."""
+        sparsity = self.study.cell.sparsity
+        for trial, errors in enumerate(self.errors):
+            facts = TrialProvenance(trial, trial, sparsity, self.layers)
+            yield start_event(trial, facts)
+            for place, error in enumerate(errors, start=1):
+                yield report_event(self._report(trial, place, float(error)))
+                met = self.study.goal.reaches(error) and self.study.stop_at_goal
+                if met or np.isnan(error):
+                    break
+            if trial in self.failed:
+                yield failure_event(trial, self.failed[trial])
+
+    def _report(self, trial: int, place: int, error: float) -> TurnReport:
+        interval = self.study.evaluations.interval
+        state = TrialState(place * interval, ())
+        report = TurnReport(trial, state, state.step, steps_executed=interval)
+        if np.isnan(error):
+            return replace(report, diverged_step=report.step)
+        nearly = self.study.goal.threshold * 1.05
+        is_bound = self.bounds and error > nearly
+        metrics = {
+            ERROR: nearly if is_bound else error,
+            "validation/cross_entropy": 3.2 * error,
+            "train/loss": 3.0 * error,
+        }
+        return replace(report, metrics=metrics, is_bound=is_bound)
+
+    def closing(self) -> dict[str, Any]:
+        """Returns what `close_study` writes: row of the study, trials, curves, work."""
+        history = StudyHistory()
+        for event in self.events():
+            history.add(event)
+        row, frames = study_tables(self.study, history, self.inputs, closed=True)
+        return {"study": row, **frames}
+
+
+def truth(
+    errors: Sequence[np.ndarray],
+    *,
+    interval: int = INTERVAL,
+    bounds: bool = False,
+    failed: Mapping[int, str] | None = None,
+    closed: bool = True,
+    **changes: Any,
+) -> Truth:
+    """Returns a study of so many trials and evaluations; changes: its specification."""
+    asked = {
+        "method": "snip" if changes.get("sparsity") else "none",
+        "points": len(errors),
+        "step_budget": max(map(len, errors)) * interval,
+        "evaluation_interval": EvaluationInterval(steps=interval),
+        "finishers": 1,
+        # Of no value at an end of a range K* would be a bound only.
+        "space": Space.from_dict({"learning_rate": ("discrete", (0.1, 0.2))}),
+    }
+    study = specification(**{**asked, **changes})
+    return Truth(errors, study, bounds, failed or {}, closed=closed)
+
+
+def random_truth(rng, trials=12, evaluations=15, **changes) -> Truth:
+    """Returns curves that fall from about 0.5, some of which diverge."""
+    rate = rng.uniform(0.02, 0.5, (trials, 1))
+    level = np.exp(-rate * np.arange(1, evaluations + 1)) * 0.6
+    errors = np.clip(level + rng.normal(0, 0.03, (trials, evaluations)), 0, 1)
+    errors = np.round(errors, 2)  # Ties, and values equal to the threshold.
+    for trial in range(trials):
+        if rng.random() < 0.25:
+            errors[trial, rng.integers(evaluations) :] = np.nan
+    return truth(errors, **changes)
+
+
+def write(
+    directory: Path | str, truths: Sequence[Truth], files: FileSystem | None = None
+) -> Path | str:
+    """Writes a sweep as training leaves it, and returns its directory."""
+    files, layout = files or LocalFiles(), SweepLayout(str(directory))
+    studies = tuple(each.study for each in truths)
+    start_sweep(files, layout, SweepSpecification(studies), GIN)
+    for each in truths:
+        cell = layout.cell(each.study.cell.name)
+        open_study(files, cell, each.study, ENVIRONMENT, each.inputs)
+        if each.closed:
+            close_study(files, cell.root, **each.closing())
+        else:
+            log = open_log(files, cell.log("main"))
+            for event in each.events():
+                log.append(event)
+            log.flush()
+    return directory
+
+
+def load(files: MemoryFiles, *directories: str, **arguments: Any) -> loading.Tables:
+    """Returns what `load` returns of sweeps in memory, but no trace of where they are.
+
+    A file system in memory saves the time of disks, and of names for directories.
+    """
+    with mock.patch.object(loading, "files_for", lambda directory: files):
+        return replace(loading.load(*directories, **arguments), sweeps=())
+
+
+def closing(**changes: Any) -> dict[str, Any]:
+    """Returns what closes a study of three trials: one reached, one not, one failed."""
+    errors = [[0.5, 0.4, 0.3, 0.2, 0.2, 0.2, 0.1], [0.5] * 7, [0.5] * 3]
+    text = 'out of "memory",\nreally'
+    return truth(errors, failed={2: text}, **changes).closing()
+
+
+def without_format(content: Any) -> bytes:
+    """Returns a record as it was written before formats had numbers."""
+    record = {"content": content, "sha256": fingerprint(content)}
+    return f"{json.dumps(record, sort_keys=True, indent=2)}\n".encode()
+
+
+def tables(*truths: Truth) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Returns the tables (studies, trials, curves) of a sweep of studies."""
+    files = MemoryFiles()
+    write("memory://sweep", truths, files)
+    found = load(files, "memory://sweep")
+    return found.studies, found.trials, found.curves
