@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dps_tf.analysis.loading import load
 from dps_tf.store import LocalFiles, read_logs
 from tests.faults.victim import STUDY, Victim
 from tests.made_up.studies import (
-    frame,
     layout_of,
     study_of,
     tables,
@@ -86,6 +86,6 @@ def check_all(directory: Path, undisturbed: dict[str, bytes]) -> None:
 def test_killed_a_few_times_it_leaves_the_same_tables(children, undisturbed, tmp_path):
     kill_at_random(children, tmp_path / "sweep", kills=8, seed=1)
     check_all(tmp_path / "sweep", undisturbed)
-    work = frame(tmp_path / "sweep", study_of(STUDY), "work")
+    work = load(tmp_path / "sweep").work
     totals = work.groupby("quantity")["value"].max()
     assert totals["steps"] >= totals["floor_steps"]

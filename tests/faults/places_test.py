@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dps_tf.analysis.loading import load
 from dps_tf.store import (
     LocalFiles,
     StoreError,
@@ -22,7 +23,6 @@ from tests.faults.victim import STUDY, TRIALS
 from tests.made_up.recorded import without_format
 from tests.made_up.studies import (
     SyntheticRunner,
-    frame,
     launch,
     layout_of,
     run,
@@ -45,7 +45,7 @@ def test_names_of_directories_may_be_odd(tmp_path, name):
     directory = tmp_path / name / "sweep"
     study = study_of(SMALL)
     launch(directory, [study], SyntheticRunner(SMALL_TRIALS))
-    assert list(frame(directory, study, "trials")["outcome"]) == [
+    assert list(load(directory).trials["outcome"]) == [
         "complete",
         "censored",
         "censored",
@@ -63,7 +63,7 @@ def test_relative_directory_is_where_it_was_when_the_run_began(tmp_path, monkeyp
     launch(
         "sweeps/small", [study], SyntheticRunner(SMALL_TRIALS, before_slice=elsewhere)
     )
-    assert frame(tmp_path / "sweeps/small", study, "trials").shape[0] == 3
+    assert load(tmp_path / "sweeps/small").trials.shape[0] == 3
 
 
 def test_directory_that_is_a_file_is_told(tmp_path):

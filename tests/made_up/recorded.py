@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,24 +23,22 @@ from dps_tf.core import (
     TurnReport,
 )
 from dps_tf.store import (
+    CellLayout,
     FileSystem,
     LocalFiles,
-    StudyHistory,
+    StudyReader,
     SweepLayout,
     close_study,
     fingerprint,
     open_study,
-    report_event,
-    start_event,
 )
-from dps_tf.store.log import Event, open_log
-from dps_tf.store.study_history import failure_event
 from dps_tf.store.study_tables import study_tables
 from dps_tf.tuning.sweep import start_sweep
 from tests.made_up.specifications import ERROR, specification
 from tests.store.object_store import MemoryFiles
 
 ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
+INPUTS = {"training_examples": 54_000, "validation_examples": 6000}
 GIN = "sweep.batch_sizes = (4, 8)\nworkload.goal = @goal()\n"
 INTERVAL = 100
 
@@ -54,37 +52,17 @@ class Truth:
         study: specification of the study.
         bounds: whether an evaluation stops once the goal is out of reach.
         failed: errors of the trials that fail after their last evaluation.
-        layers: the prunable layers of every trial.
         closed: whether the study is finished.
     """
 
-    errors: Sequence[np.ndarray]
+    errors: Sequence[Sequence[float]]
     study: StudySpecification
     bounds: bool = False
     failed: Mapping[int, str] = field(default_factory=dict)
-    layers: tuple[Mapping[str, Any], ...] = ()
     closed: bool = True
 
-    @property
-    def inputs(self) -> dict[str, int]:
-        """Sizes of the data."""
-        return {"training_examples": 54_000, "validation_examples": 6000}
-
-    def events(self) -> Iterator[Event]:
-        """Returns what the log of the study records of all trials."""
-        sparsity = self.study.cell.sparsity
-        for trial, errors in enumerate(self.errors):
-            facts = TrialProvenance(trial, trial, sparsity, self.layers)
-            yield start_event(trial, facts)
-            for place, error in enumerate(errors, start=1):
-                yield report_event(self._report(trial, place, float(error)))
-                met = self.study.goal.reaches(error) and self.study.stop_at_goal
-                if met or np.isnan(error):
-                    break
-            if trial in self.failed:
-                yield failure_event(trial, self.failed[trial])
-
-    def _report(self, trial: int, place: int, error: float) -> TurnReport:
+    def report(self, trial: int, place: int, error: float) -> TurnReport:
+        """Returns what ends with the evaluation in a place, counted from 1."""
         interval = self.study.evaluations.interval
         state = TrialState(place * interval, ())
         report = TurnReport(trial, state, state.step, steps_executed=interval)
@@ -99,17 +77,31 @@ class Truth:
         }
         return replace(report, metrics=metrics, is_bound=is_bound)
 
-    def closing(self) -> dict[str, Any]:
-        """Returns what `close_study` writes: row of the study, trials, curves, work."""
-        history = StudyHistory()
-        for event in self.events():
-            history.add(event)
-        row, frames = study_tables(self.study, history, self.inputs, closed=True)
-        return {"study": row, **frames}
+    def write(self, files: FileSystem, layout: CellLayout) -> None:
+        """Writes the study as training leaves it, but no log if it is closed."""
+        record = open_study(files, layout, self.study, ENVIRONMENT, INPUTS)
+        sparsity = self.study.cell.sparsity
+        layer = {"name": "dense", "parameters": 1000, "emptied": False}
+        layers = ({**layer, "kept": round(1000 * (1 - sparsity))},) if sparsity else ()
+        for trial, errors in enumerate(self.errors):
+            facts = TrialProvenance(trial, trial, sparsity, layers)
+            record.add_provenance(trial, facts)
+            for place, error in enumerate(errors, start=1):
+                record.add_report(self.report(trial, place, float(error)))
+                met = self.study.goal.reaches(error) and self.study.stop_at_goal
+                if met or np.isnan(error):
+                    break
+            if trial in self.failed:
+                record.add_failure(trial, self.failed[trial])
+        if not self.closed:
+            record.snapshot(force=True)
+            return
+        row, frames = study_tables(self.study, record.history, INPUTS, closed=True)
+        close_study(files, layout.root, study=row, **frames)
 
 
 def truth(
-    errors: Sequence[np.ndarray],
+    errors: Sequence[Sequence[float]],
     *,
     interval: int = INTERVAL,
     bounds: bool = False,
@@ -119,7 +111,6 @@ def truth(
 ) -> Truth:
     """Returns a study of so many trials and evaluations; changes: its specification."""
     asked = {
-        "method": "snip" if changes.get("sparsity") else "none",
         "points": len(errors),
         "step_budget": max(map(len, errors)) * interval,
         "evaluation_interval": EvaluationInterval(steps=interval),
@@ -128,7 +119,7 @@ def truth(
         "space": Space.from_dict({"learning_rate": ("discrete", (0.1, 0.2))}),
     }
     study = specification(**{**asked, **changes})
-    return Truth(errors, study, bounds, failed or {}, closed=closed)
+    return Truth(errors, study, bounds, failed or {}, closed)
 
 
 def random_truth(rng, trials=12, evaluations=15, **changes) -> Truth:
@@ -151,15 +142,7 @@ def write(
     studies = tuple(each.study for each in truths)
     start_sweep(files, layout, SweepSpecification(studies), GIN)
     for each in truths:
-        cell = layout.cell(each.study.cell.name)
-        open_study(files, cell, each.study, ENVIRONMENT, each.inputs)
-        if each.closed:
-            close_study(files, cell.root, **each.closing())
-        else:
-            log = open_log(files, cell.log("main"))
-            for event in each.events():
-                log.append(event)
-            log.flush()
+        each.write(files, layout.cell(each.study.cell.name))
     return directory
 
 
@@ -176,7 +159,11 @@ def closing(**changes: Any) -> dict[str, Any]:
     """Returns what closes a study of three trials: one reached, one not, one failed."""
     errors = [[0.5, 0.4, 0.3, 0.2, 0.2, 0.2, 0.1], [0.5] * 7, [0.5] * 3]
     text = 'out of "memory",\nreally'
-    return truth(errors, failed={2: text}, **changes).closing()
+    files, layout = MemoryFiles(), CellLayout("sweep/cells/cell")
+    truth(errors, failed={2: text}, **changes).write(files, layout)
+    closed = StudyReader(files, layout).closed()
+    [row] = closed.pop("studies").to_dict("records")
+    return {"study": row, **closed}
 
 
 def without_format(content: Any) -> bytes:

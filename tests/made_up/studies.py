@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.core import (
+    Backend,
     EvaluationInterval,
     Goal,
     Job,
@@ -148,23 +149,18 @@ class SyntheticRunner(Runner):
         return sum(turn.last - turn.first for turn in self.turns)
 
 
-@dataclass(frozen=True)
-class SyntheticBackend:
-    """Runs trials on a given runner, or on one that it makes for each study."""
+def backend_of(
+    runner: Runner | Callable[[StudySpecification], Runner],
+    environment: Mapping[str, str] = ENVIRONMENT,
+    training_inputs: Mapping[str, Any] = TRAINING_INPUTS,
+) -> Backend:
+    """Returns a backend of a given runner, or of one that is made for each study."""
 
-    runner: Runner | Callable[[StudySpecification], Runner]
-    environment: Mapping[str, str] = field(default_factory=ENVIRONMENT.copy)
-    training_inputs: Mapping[str, Any] = field(default_factory=TRAINING_INPUTS.copy)
+    def prepare(study: StudySpecification, show: object = None) -> PreparedStudy:
+        made = runner if isinstance(runner, SyntheticRunner) else runner(study)
+        return PreparedStudy(made, environment, training_inputs)
 
-    def check_data(self, study: StudySpecification) -> None:
-        """Has all data."""
-
-    def prepare(
-        self, study: StudySpecification, show: Callable[[str], None] | None = None
-    ) -> PreparedStudy:
-        is_made = isinstance(self.runner, SyntheticRunner)
-        runner = self.runner if is_made else self.runner(study)
-        return PreparedStudy(runner, self.environment, self.training_inputs)
+    return SimpleNamespace(prepare=prepare, check_data=lambda study: None)
 
 
 def study_of(study: naive_race.Study, **changes: Any) -> StudySpecification:
@@ -215,7 +211,7 @@ def run(
 ) -> StudyResult:
     """Runs a study in a sweep directory, as the command does once it has the lock."""
     start_sweep(files, SweepLayout(str(directory)), SweepSpecification((study,)), "")
-    backend = SyntheticBackend(runner, environment, training_inputs)
+    backend = backend_of(runner, environment, training_inputs)
     context = RunContext(stop or StopRequest(), **options)
     return run_study(files, layout_of(directory, study), study, backend, context)
 
@@ -230,7 +226,7 @@ def launch(
     say: Callable[[str], None] = print,
 ) -> SweepOutcome:
     """Runs studies as the command does: under locks, and only those not finished."""
-    backend = SyntheticBackend(runner)
+    backend = backend_of(runner)
     return Sweep(
         files,
         SweepSpecification(tuple(studies)),
@@ -253,19 +249,6 @@ def tables(
     reader = StudyReader(files, cell)
     assert reader.closed() is not None and not reader.problems
     return {name: files.read_bytes(cell.table(name)) for name in ("trials", "curves")}
-
-
-def frame(
-    directory: Path | str,
-    study: StudySpecification,
-    name: str,
-    files: FileSystem = DISK,
-) -> pd.DataFrame:
-    """Returns a table of a study, closed or open."""
-    reader = StudyReader(files, layout_of(directory, study))
-    found = to_frame(reader.tables()[name])
-    assert not reader.problems
-    return found
 
 
 def rows_of(found: pd.DataFrame) -> list[naive_race.Row]:
@@ -337,7 +320,7 @@ class MemoryStudy:
         return StudyReader(self.files, layout_of(MEMORY, self.study))
 
     def frame(self, name: str) -> pd.DataFrame:
-        return frame(MEMORY, self.study, name, self.files)
+        return to_frame(self.reader.tables()[name])
 
     def tables(self) -> dict[str, bytes]:
         return tables(MEMORY, self.study, self.files)

@@ -17,7 +17,14 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.loading import Tables
-from dps_tf.core import Cell, EvaluationInterval, Goal, Pruning, Space
+from dps_tf.core import (
+    Cell,
+    EvaluationInterval,
+    Goal,
+    Pruning,
+    Space,
+    StudySpecification,
+)
 from dps_tf.store import (
     MEASUREMENTS,
     FileSystem,
@@ -26,6 +33,7 @@ from dps_tf.store import (
     SweepLayout,
     write_table,
 )
+from dps_tf.store.study_reader import RecordedTrial
 from tests.made_up import recorded
 from tests.made_up.recorded import Truth
 from tests.made_up.specifications import ERROR, specification
@@ -84,9 +92,10 @@ def write_sweep(
     recorded.write(directory, truths, files)
     for each in truths if sweep.measured else ():
         cell = layout.cell(each.study.cell.name)
-        best = StudyReader(files, cell).best_trial()
+        reader = StudyReader(files, cell)
+        best = reader.best_trial()
         if best is not None:
-            measured = _measurements(each, best)
+            measured = _measurements(each.study.cell, reader.trial(best))
             write_table(files, cell.measurements, measured, MEASUREMENTS)
     return directory
 
@@ -102,17 +111,10 @@ def make(*sweeps: Sweep, goal: float | None = None) -> Tables:
 
 def write_open_study(directory: Path, batch_size: int = 64) -> Path:
     """Writes a study of four trials: one reached, one diverged, one runs, one waits."""
-    errors = [np.array(row) for row in ([0.2, 0.1, 0.03], [np.nan], [0.5])]
+    errors = [[0.2, 0.1, 0.03], [math.nan], [0.5]]
     asked = {"name": "mnist_simple_cnn", "dataset": "mnist", "network": "simple_cnn"}
-    begun = recorded.truth(
-        errors,
-        batch_size=batch_size,
-        goal=Goal(ERROR, 0.03),
-        points=4,
-        step_budget=1000,
-        closed=False,
-        **asked,
-    )
+    asked |= {"goal": Goal(ERROR, 0.03), "points": 4, "step_budget": 1000}
+    begun = recorded.truth(errors, batch_size=batch_size, closed=False, **asked)
     return recorded.write(directory, [begun])
 
 
@@ -121,15 +123,14 @@ def _truths(sweep: Sweep) -> Iterator[Truth]:
         sweep.optimizers, sweep.sparsities, sweep.seeds, sweep.batch_sizes
     )
     for optimizer, sparsity, seed, batch_size in grid:
-        method = "snip" if sparsity else "none"
         names = {"learning_rate": LEARNING_RATE}
         if optimizer != "sgd":
             names["momentum"] = MOMENTUM
         study = specification(
-            cell=Cell(
-                *(sweep.workload, optimizer, method, seed, batch_size, sparsity),
-                axes=sweep.axes,
-            ),
+            batch_size,
+            sparsity,
+            seed=seed,
+            axes=sweep.axes,
             name=sweep.workload,
             optimizer=optimizer,
             goal=Goal(ERROR, sweep.goal),
@@ -148,77 +149,49 @@ def _truths(sweep: Sweep) -> Iterator[Truth]:
             errors[half:] = [row[:2] for row in errors[half:]]
         errors[: sweep.failed] = [row[:1] for row in errors[: sweep.failed]]
         failed = dict.fromkeys(range(sweep.failed), "disk full")
-        layers = _layers(sparsity)
-        yield Truth(errors, study, False, failed, layers, sweep.closed)
+        yield Truth(errors, study, failed=failed, closed=sweep.closed)
 
 
-def _errors(sweep: Sweep, study) -> np.ndarray:
+def _errors(sweep: Sweep, study: StudySpecification) -> np.ndarray:
     """Returns the errors of all trials at all evaluations."""
     cell = study.cell
     # A list of whole numbers: the same generator state on every platform.
     key = [cell.batch_size, cell.seed, int(1000 * cell.sparsity), len(cell.optimizer)]
     random = np.random.default_rng(key)
-    drawn = study.workload.draw(cell.seed, sweep.points)
-    fates = [_fate(point, cell, random) for point in drawn]
-    reached, diverged = np.array(fates).T[..., np.newaxis]
-    if cell.batch_size in sweep.hopeless:
-        reached[:] = math.inf
-    reached = np.minimum(reached, 1e9)
+    drawn = pd.DataFrame(study.workload.draw(cell.seed, sweep.points))
+    rates = drawn["learning_rate"] / (1 - drawn.get("momentum", 0.0))
+    octaves = np.log2(rates.to_numpy() / (min(0.02 * cell.batch_size, 1.2) / 4))
+    exponents = 0.12 * octaves**2 + random.normal(0.0, 0.08, len(octaves))
+    best = c1_of(cell.sparsity) / cell.batch_size + c2_of(cell.optimizer)
+    never = (octaves > 3) | (cell.batch_size in sweep.hopeless)
+    reached = np.where(never, 1e9, np.minimum(best * 2**exponents, 1e9))
+    diverged = np.where(octaves > 3, random.integers(2, 121, len(octaves)), np.inf)
     steps = np.arange(sweep.interval, sweep.step_budget + 1, sweep.interval)
     meets = max(1, math.floor(sweep.goal * VALIDATION_EXAMPLES))
-    wrong = np.floor(meets * (reached / steps) ** 0.6)
+    wrong = np.floor(meets * (reached[:, np.newaxis] / steps) ** 0.6)
     wrong = np.where(
-        steps < reached, np.maximum(wrong, meets + 1), np.minimum(wrong, meets)
+        steps < reached[:, np.newaxis],
+        np.maximum(wrong, meets + 1),
+        np.minimum(wrong, meets),
     )
-    errors = np.minimum(wrong, 0.9 * VALIDATION_EXAMPLES) / VALIDATION_EXAMPLES
-    errors = np.where(steps < diverged, errors, np.nan)
+    errors = np.minimum(wrong / VALIDATION_EXAMPLES, 0.9)
+    errors = np.where(steps < diverged[:, np.newaxis], errors, np.nan)
     if sweep.closed and sweep.search_mode == "race":
         # The record would not keep what comes after the end of the race.
         rank = min(sweep.finishers + sweep.failed, sweep.points)
-        return errors[:, steps < sorted(reached[:, 0])[rank - 1] + sweep.interval]
+        return errors[:, steps < sorted(reached)[rank - 1] + sweep.interval]
     return errors
 
 
-def _fate(point: dict[str, float], cell: Cell, random) -> tuple[float, float]:
-    """Returns (steps-to-result, step of divergence); infinity for never."""
-    best = c1_of(cell.sparsity) / cell.batch_size + c2_of(cell.optimizer)
-    rate = point["learning_rate"] / (1 - point.get("momentum", 0.0))
-    best_rate = min(0.02 * cell.batch_size, 1.2) / 4
-    octaves = math.log2(rate / best_rate)
-    noise = 2 ** random.normal(0.0, 0.08)
-    if octaves > 3:
-        return math.inf, 1 + int(random.integers(1, 120))
-    return best * noise * 2 ** min(0.12 * octaves**2, 40), math.inf
-
-
-def _layers(sparsity: float) -> tuple[dict, ...]:
-    kept = 1 - sparsity
-    layers = [
-        {"name": "conv", "parameters": 800, "kept": round(800 * kept**0.3)},
-        {"name": "conv_1", "parameters": 51_200, "kept": round(51_200 * kept**1.1)},
-        {"name": "dense", "parameters": 10_240, "kept": round(10_240 * kept**0.8)},
-    ]
-    return tuple({**layer, "emptied": False} for layer in layers if sparsity)
-
-
-def _measurements(each: Truth, best: int) -> pd.DataFrame:
-    """Returns what was measured along the best trial."""
-    cell, goal = each.study.cell, each.study.goal
-    end = each.study.evaluations.interval * (
-        goal.first_met(list(each.errors[best])) + 1
-    )
-    at = {**cell.to_json(), "trial": best, "examples": 5000}
-    rows = []
-    for step in np.unique(np.geomspace(1, end, 10).astype(int)):
-        noise, square = 25.0 * step**0.25, 1.0 / step**0.3
-        values = {
-            "smoothness": 9 * smoothness_ratio(cell.sparsity) * step**0.12,
-            "gradient_square": square,
-            "noise_trace": noise * square,
-            "noise_scale": noise,
-        }
-        rows += [
-            {**at, "step": int(step), "quantity": name, "value": float(value)}
-            for name, value in values.items()
-        ]
-    return pd.DataFrame(rows)
+def _measurements(cell: Cell, trial: RecordedTrial) -> pd.DataFrame:
+    """Returns what was measured along a trial that met the goal."""
+    step = np.unique(np.geomspace(1, trial.steps_to_result, 10).astype(int))
+    noise, square = 25.0 * step**0.25, 1.0 / step**0.3
+    values = {
+        "smoothness": 9 * smoothness_ratio(cell.sparsity) * step**0.12,
+        "gradient_square": square,
+        "noise_trace": noise * square,
+        "noise_scale": noise,
+    }
+    rows = pd.DataFrame({"step": step, **values}).melt("step", var_name="quantity")
+    return rows.assign(**cell.to_json(), trial=trial.number, examples=5000)

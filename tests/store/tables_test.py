@@ -25,7 +25,7 @@ from tests.made_up.recorded import closing
 CLOSING = closing()
 TRIALS_TABLE = CLOSING["trials"].assign(initial_seed=[2**63 - 1, 0, 1])
 CURVES_TABLE = CLOSING["curves"]
-WORK_TABLE = CLOSING["work"].sort_values(["trial", "quantity"], ignore_index=True)
+WORK_TABLE = CLOSING["work"]
 CURVES_TABLE.loc[3, "validation/cross_entropy"] = float("nan")
 EXAMPLES = {
     "studies": pd.DataFrame([CLOSING["study"]]),

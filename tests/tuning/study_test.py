@@ -8,6 +8,7 @@ from pathlib import Path
 import keras_tuner
 import pytest
 
+from dps_tf.analysis.loading import load
 from dps_tf.core import Goal, Space, UserError
 from dps_tf.store import NETWORK, LocalFiles, read_json
 from dps_tf.tuning.interruption import Interrupted, StopRequest
@@ -20,7 +21,6 @@ from tests.made_up.studies import (
     SIX_TRIALS,
     TRAINING_INPUTS,
     SyntheticRunner,
-    frame,
     interrupting,
     layout_of,
     rows_of,
@@ -42,13 +42,11 @@ def undisturbed(tmp_path_factory) -> Path:
 
 
 def test_closed_study_holds_what_the_rule_says(undisturbed):
-    assert rows_of(frame(undisturbed, STUDY, "trials")) == list(
-        answer(SIX_TRIALS, SIX).rows
-    )
-    curves = frame(undisturbed, STUDY, "curves")
+    assert rows_of(load(undisturbed).trials) == list(answer(SIX_TRIALS, SIX).rows)
+    curves = load(undisturbed).curves
     assert list(curves[curves["trial"] == 1]["step"]) == [10, 20, 30]
     assert list(curves[curves["trial"] == 1][ERROR]) == [1, 1, 0]
-    work = frame(undisturbed, STUDY, "work").set_index("quantity")["value"]
+    work = load(undisturbed).work.set_index("quantity")["value"]
     assert work["work_ratio"] == 1.0
 
 
@@ -184,12 +182,10 @@ def test_another_machine_may_round_otherwise_where_it_is_allowed(tmp_path):
         environment=other,
         allow_other_machine=True,
     )
-    curves = frame(tmp_path, STUDY, "curves")
+    curves = load(tmp_path).curves
     first = curves[curves["trial"] == 0].sort_values("step")
     assert list(first[ERROR]) == [1, 1, 0.9, 0.9]
-    assert rows_of(frame(tmp_path, STUDY, "trials")) == list(
-        answer(SIX_TRIALS, SIX).rows
-    )
+    assert rows_of(load(tmp_path).trials) == list(answer(SIX_TRIALS, SIX).rows)
 
 
 def test_nobody_reaching_everybody_at_once_and_everybody_diverging_close(tmp_path):
@@ -203,9 +199,9 @@ def test_nobody_reaching_everybody_at_once_and_everybody_diverging_close(tmp_pat
         result = run(tmp_path / name, STUDY, runner)
         assert result.decided
         expected = answer(trials, SIX)
-        assert rows_of(frame(tmp_path / name, STUDY, "trials")) == list(expected.rows)
+        assert rows_of(load(tmp_path / name).trials) == list(expected.rows)
         assert result.finishers == expected.finishers
-    everybody = frame(tmp_path / "everybody", STUDY, "trials")
+    everybody = load(tmp_path / "everybody").trials
     # Those that never began are recorded like those that did.
     assert (everybody["initial_seed"] > 0).all()
 
