@@ -20,7 +20,7 @@ from tests.made_up.studies import (
     SyntheticRunner,
     interrupting,
     launch,
-    layout_of,
+    reader_of,
     study_of,
     tables,
 )
@@ -67,7 +67,7 @@ def files_of(directory: Path) -> list[str]:
 
 
 def cell_of(directory: Path) -> Path:
-    return Path(layout_of(directory, STUDY).root)
+    return Path(reader_of(directory, STUDY).layout.root)
 
 
 def notes_of(said: list[str]) -> list[str]:

@@ -24,7 +24,7 @@ from tests.made_up.recorded import without_format
 from tests.made_up.studies import (
     SyntheticRunner,
     launch,
-    layout_of,
+    reader_of,
     run,
     study_of,
     tables,
@@ -110,7 +110,7 @@ def test_cell_that_another_process_runs_is_left_to_it(children, undisturbed, tmp
     child = children.start(
         kind="synthetic", directory=str(tmp_path), slots=2, seconds=0.02
     )
-    wait_for(Path(layout_of(tmp_path, study).log("main")))
+    wait_for(Path(reader_of(tmp_path, study).layout.log("main")))
     runner = SyntheticRunner(TRIALS, STUDY.interval)
     outcome = launch(tmp_path, [study], runner)
     assert runner.turns == []

@@ -35,9 +35,9 @@ from dps_tf.store import (
 from dps_tf.store.study_tables import study_tables
 from dps_tf.tuning.sweep import start_sweep
 from tests.made_up.specifications import ERROR, specification
+from tests.made_up.studies import ENVIRONMENT
 from tests.store.object_store import MemoryFiles
 
-ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
 INPUTS = {"training_examples": 54_000, "validation_examples": 6000}
 GIN = "sweep.batch_sizes = (4, 8)\nworkload.goal = @goal()\n"
 INTERVAL = 100

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -29,12 +28,10 @@ from dps_tf.core import (
     derive_seed,
 )
 from dps_tf.store import (
-    CellLayout,
     FileSystem,
     LocalFiles,
     StudyReader,
     SweepLayout,
-    study_record,
 )
 from dps_tf.store.tables import to_frame
 from dps_tf.tuning.interruption import StopRequest
@@ -53,7 +50,9 @@ TRAINING_INPUTS = {
     "validation_examples": 20,
     "content_hash": "c0ffee",
 }
-DISK, MEMORY = LocalFiles(), "memory://sweep"
+MEMORY = "gs://bucket/sweep"
+Place = Path | str | MemoryFiles
+"""A sweep directory, or the disk in memory on which it is MEMORY."""
 
 
 class Turn(NamedTuple):
@@ -198,57 +197,63 @@ SIX_TRIALS = trials_of(
 """Two reach the goal, one diverges, three are out-run."""
 
 
+def located(place: Place) -> tuple[FileSystem, SweepLayout]:
+    if isinstance(place, MemoryFiles):
+        return place, SweepLayout(MEMORY)
+    return LocalFiles(), SweepLayout(str(place))
+
+
 def run(
-    directory: Path | str,
+    place: Place,
     study: StudySpecification,
     runner: SyntheticRunner,
-    *,
-    files: FileSystem = DISK,
     stop: StopRequest | None = None,
+    *,
+    files: FileSystem | None = None,
     environment: dict[str, str] = ENVIRONMENT,
     training_inputs: dict[str, Any] = TRAINING_INPUTS,
     **options: Any,
 ) -> StudyResult:
-    """Runs a study in a sweep directory, as the command does once it has the lock."""
-    start_sweep(files, SweepLayout(str(directory)), SweepSpecification((study,)), "")
+    """Runs a study, as the command does once it has the lock; a disk may be faulty."""
+    own, sweep = located(place)
+    files, cell = files or own, sweep.cell(study.cell.name)
+    start_sweep(files, sweep, SweepSpecification((study,)), "")
     backend = backend_of(runner, environment, training_inputs)
     context = RunContext(stop or StopRequest(), **options)
-    return run_study(files, layout_of(directory, study), study, backend, context)
+    return run_study(files, cell, study, backend, context)
 
 
 def launch(
-    directory: Path | str,
+    place: Place,
     studies: Sequence[StudySpecification],
     runner: Runner | Callable[[StudySpecification], Runner],
-    *,
-    files: FileSystem = DISK,
     stop: StopRequest | None = None,
     say: Callable[[str], None] = print,
 ) -> SweepOutcome:
     """Runs studies as the command does: under locks, and only those not finished."""
-    backend = backend_of(runner)
-    return Sweep(
-        files,
-        SweepSpecification(tuple(studies)),
-        Options(str(directory)),
-        lambda study: backend,
-        stop or StopRequest(),
-        say,
-    ).run("workload.points = 3\n")
+    files, sweep = located(place)
+    asked, options = SweepSpecification(tuple(studies)), Options(sweep.root)
+    backend, stop = backend_of(runner), stop or StopRequest()
+    launched = Sweep(files, asked, options, lambda study: backend, stop, say)
+    return launched.run("workload.points = 3\n")
 
 
-def layout_of(directory: Path | str, study: StudySpecification) -> CellLayout:
-    return SweepLayout(str(directory)).cell(study.cell.name)
+def reader_of(place: Place, study: StudySpecification) -> StudyReader:
+    files, sweep = located(place)
+    return StudyReader(files, sweep.cell(study.cell.name))
 
 
-def tables(
-    directory: Path | str, study: StudySpecification, files: FileSystem = DISK
-) -> dict[str, bytes]:
+def tables(place: Place, study: StudySpecification) -> dict[str, bytes]:
     """Returns the bytes of the tables that depend on nothing but the specification."""
-    cell = layout_of(directory, study)
-    reader = StudyReader(files, cell)
+    files, reader = located(place)[0], reader_of(place, study)
     assert reader.closed() is not None and not reader.problems
-    return {name: files.read_bytes(cell.table(name)) for name in ("trials", "curves")}
+    names = ("trials", "curves")
+    return {name: files.read_bytes(reader.layout.table(name)) for name in names}
+
+
+def frame(place: Place, study: StudySpecification, name: str) -> pd.DataFrame:
+    """Returns a table of a study, closed or open."""
+    return to_frame(reader_of(place, study).tables()[name])
 
 
 def rows_of(found: pd.DataFrame) -> list[naive_race.Row]:
@@ -279,57 +284,15 @@ class Watch:
         self.now = 0.0
         self.seconds_per_look = seconds_per_look
 
-    def __call__(self) -> float:
+    def monotonic(self) -> float:
         self.now += self.seconds_per_look
         return self.now
-
-
-@dataclass
-class MemoryStudy:
-    """A study whose disk is memory: thousands run in a minute.
-
-    Attributes:
-        study: what is asked.
-        files: its disk.
-        problems: what the last run said of damage.
-    """
-
-    study: StudySpecification
-    files: MemoryFiles = field(default_factory=MemoryFiles)
-    problems: list[str] = field(default_factory=list)
-
-    def drive(
-        self,
-        runner: SyntheticRunner,
-        stop: StopRequest | None = None,
-        watch: Watch | None = None,
-    ) -> StudyResult:
-        """Runs the study to its end, or to a stop."""
-        self.problems.clear()
-        clock = SimpleNamespace(monotonic=watch or (lambda: 0.0))
-        with mock.patch.object(study_record, "time", clock):
-            return run(
-                *(MEMORY, self.study, runner),
-                files=self.files,
-                stop=stop,
-                say=self.problems.append,
-            )
-
-    @property
-    def reader(self) -> StudyReader:
-        return StudyReader(self.files, layout_of(MEMORY, self.study))
-
-    def frame(self, name: str) -> pd.DataFrame:
-        return to_frame(self.reader.tables()[name])
-
-    def tables(self) -> dict[str, bytes]:
-        return tables(MEMORY, self.study, self.files)
 
 
 def undisturbed(
     study: naive_race.Study, trials: Sequence[WholeTrial]
 ) -> dict[str, bytes]:
     """Returns the tables of a study that one slot runs without interruption."""
-    one = MemoryStudy(study_of(study))
-    one.drive(SyntheticRunner(trials, study.interval))
-    return one.tables()
+    disk, asked = MemoryFiles(), study_of(study)
+    run(disk, asked, SyntheticRunner(trials, study.interval))
+    return tables(disk, asked)

@@ -14,7 +14,7 @@ from tests.core.naive_race import Study, WholeTrial, answer
 from tests.made_up.studies import (
     SyntheticRunner,
     interrupting,
-    layout_of,
+    reader_of,
     rows_of,
     run,
     study_of,
@@ -117,7 +117,7 @@ def test_a_recorded_point_that_the_oracle_would_not_choose_is_refused(tmp_path):
     interrupted = SyntheticRunner(TRIALS, before_slice=interrupting(stop, 6))
     with pytest.raises(Interrupted):
         run(tmp_path, study(RANDOM), interrupted, stop=stop)
-    log = Path(layout_of(tmp_path, study(RANDOM)).log("main"))
+    log = Path(reader_of(tmp_path, study(RANDOM)).layout.log("main"))
     events = scan(log.read_bytes()).events
     for event in events:
         if event["kind"] == "point" and event["trial"] == 0:

@@ -22,7 +22,7 @@ from tests.made_up.studies import (
     TRAINING_INPUTS,
     SyntheticRunner,
     interrupting,
-    layout_of,
+    reader_of,
     rows_of,
     run,
     study_of,
@@ -51,14 +51,14 @@ def test_closed_study_holds_what_the_rule_says(undisturbed):
 
 
 def test_record_names_the_machine_the_data_and_what_was_asked(undisturbed):
-    record = read_json(LocalFiles(), layout_of(undisturbed, STUDY).study)
+    record = read_json(LocalFiles(), reader_of(undisturbed, STUDY).layout.study)
     assert record["specification"] == STUDY.to_json()
     assert record["environments"] == [ENVIRONMENT]
     assert record["training_inputs"] == TRAINING_INPUTS
 
 
 def test_finished_study_is_finished_for_itself_and_not_for_more(undisturbed):
-    layout = layout_of(undisturbed, STUDY)
+    layout = reader_of(undisturbed, STUDY).layout
     assert is_finished(LocalFiles(), layout, STUDY)
     more = study_of(dataclasses.replace(SIX, finishers=3))
     assert not is_finished(LocalFiles(), layout, more)
@@ -115,7 +115,7 @@ def test_another_network_is_refused(tmp_path):
     stopped("c0ffee" * 10)
     with pytest.raises(UserError, match=r"another network: .*c0ffeec0ffee .* decafdec"):
         stopped("decaf" * 12)
-    record = read_json(LocalFiles(), layout_of(tmp_path, STUDY).study)
+    record = read_json(LocalFiles(), reader_of(tmp_path, STUDY).layout.study)
     assert record["training_inputs"][NETWORK] == "c0ffee" * 10
 
 
@@ -157,7 +157,7 @@ def test_another_machine_is_refused_allowed_by_flag_and_recorded(undisturbed, tm
         environment=other,
         allow_other_machine=True,
     )
-    record = read_json(LocalFiles(), layout_of(tmp_path, STUDY).study)
+    record = read_json(LocalFiles(), reader_of(tmp_path, STUDY).layout.study)
     assert record["environments"] == [ENVIRONMENT, other]
     assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
 
@@ -167,7 +167,7 @@ def test_another_machine_may_round_otherwise_where_it_is_allowed(tmp_path):
     interrupted = SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 9))
     with pytest.raises(Interrupted):
         run(tmp_path, STUDY, interrupted, stop=stop)
-    for state in Path(layout_of(tmp_path, STUDY).states).iterdir():
+    for state in Path(reader_of(tmp_path, STUDY).layout.states).iterdir():
         state.unlink()
     # Errors of 1 there are 0.9 here, and all that is known is trained again.
     here = [
@@ -207,7 +207,7 @@ def test_nobody_reaching_everybody_at_once_and_everybody_diverging_close(tmp_pat
 
 
 def keras_tuner_files(directory: Path) -> list[Path]:
-    return sorted(Path(layout_of(directory, STUDY).keras_tuner).rglob("*.json"))
+    return sorted(Path(reader_of(directory, STUDY).layout.keras_tuner).rglob("*.json"))
 
 
 def numbers(value) -> list[float]:
@@ -235,7 +235,7 @@ def test_stock_keras_tuner_reloads_the_project(undisturbed, capsys, build):
     tuner = keras_tuner.RandomSearch(
         build,
         keras_tuner.Objective("steps_to_result", "min"),
-        directory=layout_of(undisturbed, STUDY).root,
+        directory=reader_of(undisturbed, STUDY).layout.root,
         project_name="keras_tuner",
     )
     tuner.reload()

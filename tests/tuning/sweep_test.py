@@ -28,6 +28,7 @@ from dps_tf.tuning.sweep import (
 )
 from tests.core.naive_race import Study
 from tests.made_up.studies import (
+    MEMORY,
     SyntheticRunner,
     launch,
     run,
@@ -149,10 +150,10 @@ class Elsewhere:
         self.waited, self.beats = 0.0, beats
         self.files = MemoryFiles()
         self._thread, self._real_sleep = threading.get_ident(), time.sleep
-        self.cell = SweepLayout(ROOT).cell(CELLS[0].cell.name)
+        self.cell = SweepLayout(MEMORY).cell(CELLS[0].cell.name)
         owner = Owner(1, "", "far", "another machine", 0.0, "far")
         self.lock = Lock(self.files, self.cell.root, owner, beat_every=1e6)
-        start_sweep(self.files, SweepLayout(ROOT), SWEEP, "")
+        start_sweep(self.files, SweepLayout(MEMORY), SWEEP, "")
         self._alarm: tuple[float, Callable[[], None]] = (math.inf, lambda: None)
         monkeypatch.setattr(sweep.time, "sleep", self.sleep)
         known = partial(sweep.Lock, clock=lambda: self.waited)
@@ -177,10 +178,7 @@ class Elsewhere:
 
     def run(self, stop: StopRequest | None = None) -> SweepOutcome:
         runner = SyntheticRunner(TRIALS)
-        return launch(ROOT, CELLS[:1], runner, stop=stop, files=self.files)
-
-
-ROOT = "gs://bucket/sweep"
+        return launch(self.files, CELLS[:1], runner, stop)
 
 
 def test_cell_of_an_owner_elsewhere_that_died_is_run_after_two_minutes(monkeypatch):
@@ -216,8 +214,8 @@ def test_waiting_for_an_owner_elsewhere_ends_with_a_signal(monkeypatch):
 def test_study_on_an_object_store_leaves_nothing_of_keras_tuner(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files = MemoryFiles()
-    run(ROOT, CELLS[0], SyntheticRunner(TRIALS), files=files)
-    assert files.list_names(SweepLayout(ROOT).cell(CELLS[0].cell.name).root) == [
+    run(files, CELLS[0], SyntheticRunner(TRIALS))
+    assert files.list_names(SweepLayout(MEMORY).cell(CELLS[0].cell.name).root) == [
         *("closed.json", "curves.parquet", "log", "states", "study.json"),
         *("trials.parquet", "work.parquet"),
     ]
