@@ -15,8 +15,7 @@ from dps_tf.analysis.tables import study_key, with_open_ends
 from dps_tf.core import UserError
 from dps_tf.store import StoredTables
 from tests.made_up.recorded import GIN
-from tests.made_up.specifications import ERROR
-from tests.made_up.studies import ENVIRONMENT
+from tests.made_up.specifications import ENVIRONMENT, ERROR
 from tests.made_up.sweeps import Sweep, make, write_open_study, write_sweep
 
 SMALL = Sweep(batch_sizes=(32, 64), points=8)

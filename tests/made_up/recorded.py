@@ -17,7 +17,6 @@ from dps_tf.core import (
     EvaluationInterval,
     Space,
     StudySpecification,
-    SweepSpecification,
     TrialProvenance,
     TrialState,
     TurnReport,
@@ -31,11 +30,10 @@ from dps_tf.store import (
     close_study,
     fingerprint,
     open_study,
+    write_json,
 )
 from dps_tf.store.study_tables import study_tables
-from dps_tf.tuning.sweep import start_sweep
-from tests.made_up.specifications import ERROR, specification
-from tests.made_up.studies import ENVIRONMENT
+from tests.made_up.specifications import ENVIRONMENT, ERROR, specification
 from tests.store.object_store import MemoryFiles
 
 INPUTS = {"training_examples": 54_000, "validation_examples": 6000}
@@ -139,10 +137,12 @@ def write(
 ) -> Path | str:
     """Writes a sweep as training leaves it, and returns its directory."""
     files, layout = files or LocalFiles(), SweepLayout(str(directory))
-    studies = tuple(each.study for each in truths)
-    start_sweep(files, layout, SweepSpecification(studies), GIN)
-    for each in truths:
-        each.write(files, layout.cell(each.study.cell.name))
+    cells = {each.study.cell.name: each for each in truths}
+    write_json(files, layout.marker, {})
+    write_json(files, layout.sweep, {"cells": list(cells)})
+    files.write_atomic(layout.config, GIN.encode())
+    for name, each in cells.items():
+        each.write(files, layout.cell(name))
     return directory
 
 

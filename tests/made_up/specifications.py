@@ -14,6 +14,7 @@ from dps_tf.core import (
 )
 
 ERROR = "validation/classification_error"
+ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
 SPACE = Space.from_dict({"learning_rate": ("log", 1e-4, 1.0)})
 
 

@@ -40,11 +40,10 @@ from dps_tf.tuning.study import RunContext, run_study
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, start_sweep
 from tests.core import naive_race
 from tests.core.naive_race import WholeTrial
-from tests.made_up.specifications import ERROR, specification
+from tests.made_up.specifications import ENVIRONMENT, ERROR, specification
 from tests.store.object_store import MemoryFiles
 
 _FACTOR, _MODULUS = 6364136223846793005, 2**61 - 1
-ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
 TRAINING_INPUTS = {
     "training_examples": 100,
     "validation_examples": 20,

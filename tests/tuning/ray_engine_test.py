@@ -14,8 +14,8 @@ from dps_tf.core import UserError
 from dps_tf.tuning.cluster_slots import SlotPool
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
+from tests.made_up.specifications import ENVIRONMENT
 from tests.made_up.studies import (
-    ENVIRONMENT,
     SIX,
     SIX_TRIALS,
     TRAINING_INPUTS,

@@ -14,9 +14,8 @@ from dps_tf.store import NETWORK, LocalFiles, read_json
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.study import is_finished
 from tests.core.naive_race import answer
-from tests.made_up.specifications import ERROR
+from tests.made_up.specifications import ENVIRONMENT, ERROR
 from tests.made_up.studies import (
-    ENVIRONMENT,
     SIX,
     SIX_TRIALS,
     TRAINING_INPUTS,
