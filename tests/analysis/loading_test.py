@@ -43,6 +43,10 @@ def test_tables_are_those_that_were_written(sweep_dir):
         )
     assert len(tables.results) == 4
     assert tables.results["trials"].eq(8).all()
+    met = tables.curves[tables.curves[ERROR] <= SMALL.goal]
+    cells = ["sparsity", "batch_size"]
+    first = tables.results.set_index(cells)["steps_to_result"]
+    assert first.to_dict() == met.groupby(cells)["step"].min().to_dict()
 
 
 def test_configuration_and_environment_come_along(sweep_dir):

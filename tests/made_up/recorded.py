@@ -46,10 +46,10 @@ class Truth:
     """A study, and what its trials would do.
 
     Attributes:
-        errors: of each trial at each evaluation; NaN where it is seen to diverge.
+        errors: error of each trial at its evaluations; NaN where it is seen to diverge.
         study: specification of the study.
         bounds: whether an evaluation stops once the goal is out of reach.
-        failed: errors of the trials that fail after their last evaluation.
+        failed: texts of the errors of trials that fail after their last evaluation.
         closed: whether the study is finished.
     """
 
@@ -60,7 +60,7 @@ class Truth:
     closed: bool = True
 
     def report(self, trial: int, place: int, error: float) -> TurnReport:
-        """Returns what ends with the evaluation in a place, counted from 1."""
+        """Returns the report of the turn that ends with evaluation 1, 2, ..."""
         interval = self.study.evaluations.interval
         state = TrialState(place * interval, ())
         report = TurnReport(trial, state, state.step, steps_executed=interval)
@@ -107,7 +107,7 @@ def truth(
     closed: bool = True,
     **changes: Any,
 ) -> Truth:
-    """Returns a study of so many trials and evaluations; changes: its specification."""
+    """Returns a study with these errors; changes are those of its specification."""
     asked = {
         "points": len(errors),
         "step_budget": max(map(len, errors)) * interval,

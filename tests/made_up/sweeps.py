@@ -29,11 +29,11 @@ from dps_tf.store import (
     MEASUREMENTS,
     FileSystem,
     LocalFiles,
+    RecordedTrial,
     StudyReader,
     SweepLayout,
     write_table,
 )
-from dps_tf.store.study_reader import RecordedTrial
 from tests.made_up import recorded
 from tests.made_up.recorded import Truth
 from tests.made_up.specifications import ERROR, specification
