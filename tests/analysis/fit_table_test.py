@@ -9,7 +9,7 @@ import pytest
 from dps_tf.analysis.fit_table import FitSettings, fit_table, read_table, text_of
 from dps_tf.analysis.reduce import results
 from dps_tf.core import UserError
-from tests.made_up.recorded import random_truth, tables
+from tests.made_up.sweeps import random_truth, tables
 
 B = 2.0 ** np.arange(8)
 

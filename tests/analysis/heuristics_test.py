@@ -5,7 +5,7 @@ import pandas as pd
 
 from dps_tf.analysis.heuristics import best_rates, effective_learning_rate, rules
 from dps_tf.analysis.reduce import with_bounds
-from tests.made_up.recorded import tables, truth
+from tests.made_up.sweeps import tables, truth
 
 RATES = 2.0 ** np.arange(-8, 4)
 

@@ -14,9 +14,8 @@ from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.tables import study_key, with_open_ends
 from dps_tf.core import UserError
 from dps_tf.store import StoredTables
-from tests.made_up.recorded import GIN
 from tests.made_up.specifications import ENVIRONMENT, ERROR
-from tests.made_up.sweeps import Sweep, make, write_open_study, write_sweep
+from tests.made_up.sweeps import GIN, Sweep, make, write_open_study, write_sweep
 
 SMALL = Sweep(batch_sizes=(32, 64), points=8)
 

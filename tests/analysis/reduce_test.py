@@ -10,8 +10,8 @@ import pytest
 from dps_tf.analysis.reduce import results
 from dps_tf.analysis.tables import study_key
 from dps_tf.core import OUTCOMES, Goal, Space, UserError
-from tests.made_up.recorded import INTERVAL, Truth, random_truth, tables, truth
 from tests.made_up.specifications import ERROR
+from tests.made_up.sweeps import INTERVAL, Truth, random_truth, tables, truth
 
 
 def naive(truth: Truth, goal: Goal):

@@ -15,7 +15,7 @@ from dps_tf.analysis.search_health import (
     probability_among_first,
 )
 from dps_tf.core import UserError
-from tests.made_up.recorded import tables, truth
+from tests.made_up.sweeps import tables, truth
 
 STEPS = np.array([300.0, 100.0, 200.0, 200.0, 500.0])
 SPACE = {

@@ -20,8 +20,8 @@ from dps_tf.analysis.tables import (
     trial_codes,
 )
 from dps_tf.core import CELL_KEY, Cell, UserError
-from tests.made_up.recorded import random_truth, tables
 from tests.made_up.specifications import ERROR
+from tests.made_up.sweeps import random_truth, tables
 
 
 def some():

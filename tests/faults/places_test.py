@@ -20,7 +20,6 @@ from dps_tf.store import (
 from tests import interpreter
 from tests.core.naive_race import Study
 from tests.faults.victim import STUDY, TRIALS
-from tests.made_up.recorded import without_format
 from tests.made_up.studies import (
     SyntheticRunner,
     launch,
@@ -30,6 +29,7 @@ from tests.made_up.studies import (
     tables,
     trials_of,
 )
+from tests.made_up.sweeps import without_format
 
 pytestmark = pytest.mark.fault
 

@@ -14,7 +14,7 @@ from dps_tf.store import (
     close_study,
     reopen_study,
 )
-from tests.made_up.recorded import closing
+from tests.made_up.sweeps import closing
 from tests.store.faulty_files import at_every_write_point
 from tests.store.object_store import MemoryFiles
 

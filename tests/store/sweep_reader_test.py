@@ -27,7 +27,7 @@ from dps_tf.store import (
 )
 from dps_tf.store.layout import segments
 from tests.made_up import specifications
-from tests.made_up.recorded import closing, without_format
+from tests.made_up.sweeps import closing, without_format
 from tests.store.object_store import MemoryFiles
 
 MEASURED = {

@@ -20,7 +20,7 @@ from dps_tf.store import (
     encode_table,
 )
 from dps_tf.store.tables import decode_table, to_frame
-from tests.made_up.recorded import closing
+from tests.made_up.sweeps import closing
 
 CLOSING = closing()
 TRIALS_TABLE = CLOSING["trials"].assign(initial_seed=[2**63 - 1, 0, 1])
