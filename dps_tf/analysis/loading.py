@@ -187,8 +187,7 @@ def load(
         UserError: no directory, one that holds no sweep, two that hold the same cell,
             not one label per directory, or a goal that the curves cannot answer.
 
-    Example:
-        >>> load("sweeps/quickstart").best  # doctest: +SKIP
+    Example, of a sweep that was run before: `load("sweeps/quickstart").best`
     """
     names = [os.fspath(directory) for directory in sweep_dirs]
     _check_names(names, labels)

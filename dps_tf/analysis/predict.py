@@ -134,8 +134,11 @@ def predict(
             or tables that lack a column.
 
     Examples:
-        >>> tables = dps_tf.load("sweeps/quickstart")  # doctest: +SKIP
-        >>> dps_tf.predict(tables, [48, 2048])  # doctest: +SKIP
+        >>> sizes = np.array([8, 16, 32, 64, 128, 256])
+        >>> table = pd.DataFrame({"batch_size": sizes})
+        >>> table["steps_to_result"] = 24_000 / sizes + 260
+        >>> predict(table, [48])["steps"].round(-1).tolist()
+        [760.0]
     """
     sizes = np.asarray(batch_sizes, np.float64)
     if not sizes.size or not np.isfinite(sizes).all() or (sizes <= 0).any():

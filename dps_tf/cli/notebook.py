@@ -68,9 +68,10 @@ def load(
     Raises:
         UserError: see `analysis.loading.load`.
 
-    Example:
-        >>> tables = dps_tf.load("sweeps/mnist", goal=0.05)  # doctest: +SKIP
-        >>> tables.best[["batch_size", "steps_to_result"]]  # doctest: +SKIP
+    Example, of a sweep that was run before:
+
+        tables = dps_tf.load("sweeps/mnist", goal=0.05)
+        tables.best[["batch_size", "steps_to_result"]]
     """
     read = loading.load(*sweep_dirs, goal=goal, labels=labels)
     return Tables(**vars(read))
@@ -108,9 +109,10 @@ def run(
         UserError: the command `train` would refuse the sweep too.
         KeyboardInterrupt: the run was stopped; everything is saved.
 
-    Example:
-        >>> sweep = dps_tf.sweep("quickstart")  # doctest: +SKIP
-        >>> dps_tf.run(sweep, "sweeps/quickstart", slots=2)  # doctest: +SKIP
+    Example, which trains for some minutes:
+
+        sweep = dps_tf.sweep("quickstart")
+        dps_tf.run(sweep, "sweeps/quickstart", slots=2)
     """
     import_tensorflow()
     from dps_tf.cli.sweep_run import SweepRun
@@ -160,8 +162,10 @@ def load_trial(
         UserError: the cell or trial does not exist, its state was not kept, or the
             data are others.
 
-    Example:
-        >>> trial = dps_tf.load_trial("sweeps/quickstart", cell)  # doctest: +SKIP
+    Example, of a sweep that was run before:
+
+        cell = dps_tf.load("sweeps/quickstart").best["cell"].iloc[0]
+        trial = dps_tf.load_trial("sweeps/quickstart", cell)
     """
     directory = os.fspath(sweep_dir)
     import_tensorflow()

@@ -147,6 +147,7 @@ def register(name: str, loader: Loader) -> None:
     allowed, see `Registry.register`.
 
     Examples:
+        >>> import dps_tf
         >>> def noise(data_dir, examples=100):
         ...     inputs = np.random.default_rng(1).normal(size=(examples, 8))
         ...     labels = np.arange(examples) % 2

@@ -45,7 +45,12 @@ def register(name: str, builder: Builder) -> None:
     `Registry.register` for errors.
 
     Example:
-        >>> register("my_network", my_builder)  # doctest: +SKIP
+        >>> import dps_tf
+        >>> def linear(input_shape, classes):
+        ...     inputs = keras.Input(input_shape)
+        ...     logits = keras.layers.Dense(classes)(keras.layers.Flatten()(inputs))
+        ...     return keras.Model(inputs, logits)
+        >>> dps_tf.register_network("linear", linear)
     """
     NETWORKS.register(name, builder, arguments_of(builder, 2))
 

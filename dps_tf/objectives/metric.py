@@ -18,8 +18,9 @@ class Metric:
     """A number over a whole split, computed from sums over its examples.
 
     Example:
+        >>> import dps_tf
         >>> bits = Metric("bits", lambda sums: 1.4427 * sums["loss"] / sums["weight"])
-        >>> register_metric("bits", lambda: bits)  # doctest: +SKIP
+        >>> dps_tf.register_metric("bits", lambda: bits)
 
     Attributes:
         name: part of the column's name after the split, `validation/NAME`.

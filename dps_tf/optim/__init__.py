@@ -59,6 +59,10 @@ def register(
     optimizer, `{name: (scale, low, high)}`.
 
     Examples:
+        >>> import dps_tf
+        >>> class MySgd(TensorOptimizer):
+        ...     def update(self, variable, slots, rate, gradient):
+        ...         variable.assign_sub(rate * gradient)
         >>> dps_tf.register_optimizer(
         ...     "my_sgd", MySgd, {"learning_rate": ("log", 1e-3, 1.0)}
         ... )

@@ -121,6 +121,7 @@ def register_schedule(name: str, schedule: Schedule) -> None:
     The name is taken as by `Registry.register`.
 
     Examples:
+        >>> import dps_tf
         >>> def halved(point, step):
         ...     halvings = tf.cast(step, tf.float32) / point["half_life"]
         ...     return point["learning_rate"] * 0.5**halvings

@@ -89,6 +89,7 @@ def register_sparsity_method(name: str, method: SparsityMethod) -> None:
     is refused. The sweep stores scores by this name: rename a method when it changes.
 
     Examples:
+        >>> import dps_tf
         >>> def squares(request, progress):
         ...     return [weights**2 for weights in request.theta]
         >>> dps_tf.register_sparsity_method("squares", OneShot(squares))

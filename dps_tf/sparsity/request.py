@@ -209,8 +209,13 @@ class ExampleWindows(ExampleReader):
         most: number of examples per round if `pruning.examples` is 0; None is all.
 
     Examples:
+        >>> import dps_tf
+        >>> from dps_tf.sparsity import OneShot
+        >>> def spread(request, progress):
+        ...     inputs, _ = request.data()
+        ...     return [np.abs(weights) * inputs.std() for weights in request.theta]
         >>> dps_tf.register_sparsity_method(
-        ...     "my_scores", OneShot(scores, reader=ExampleWindows(500))
+        ...     "spread", OneShot(spread, reader=ExampleWindows(500))
         ... )
     """
 

@@ -55,6 +55,7 @@ def register_selection(
             from the signature.
 
     Examples:
+        >>> import dps_tf
         >>> def positive(candidates, sparsity):
         ...     del sparsity  # as many are kept as there are
         ...     return [scores > 0 for scores in candidates.scores]

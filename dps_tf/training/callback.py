@@ -24,10 +24,11 @@ class StepsToResult(keras.callbacks.Callback):
     objective takes, for example logits. The step number continues over epochs and over
     calls of `fit`. The curve equals that of the compiled slice for the same batches.
 
-    Example:
-        >>> goal = Goal("validation/classification_error", 0.1)
-        >>> steps = StepsToResult(inputs, labels, goal, 50)  # doctest: +SKIP
-        >>> model.fit(dataset, callbacks=[steps])  # doctest: +SKIP
+    Example, with a model and data of the user's own:
+
+        goal = Goal("validation/classification_error", 0.1)
+        steps = StepsToResult(inputs, labels, goal, 50)
+        model.fit(dataset, callbacks=[steps])
 
     Args:
         inputs: validation inputs [n, ...].

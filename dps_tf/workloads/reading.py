@@ -105,7 +105,8 @@ def configure(
         >>> tiny = dps_tf.sweep("quickstart", values={"sweep.batch_sizes": (16, 64)})
         >>> [study.cell.batch_size for study in tiny.specification.studies]
         [16, 64]
-        >>> tables = dps_tf.run(tiny, "sweeps/tiny")  # doctest: +SKIP
+
+    `dps_tf.run(tiny, "sweeps/tiny")` trains it.
     """
     given = dict(values or {})
     if not gin_files:

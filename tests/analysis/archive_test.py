@@ -10,8 +10,8 @@ from dps_tf.analysis.loading import load
 from dps_tf.analysis.tables import metaparameter_names
 from dps_tf.core import Goal, UserError
 from dps_tf.store import LocalFiles, write_json
-from tests.made_up.archives import read_archive, write_study
-from tests.made_up.exact_curves import ERROR
+from tests.made_up.archives import write_study
+from tests.made_up.specifications import ERROR
 
 STEPS = [0, 1000, 2000, 3000]
 GOAL = Goal(ERROR, 0.1, inclusive=False)
@@ -25,6 +25,13 @@ def archive(root, trials, **fields):
         root, "mnist", "simple_cnn_base", "nesterov_momentum", 8, trials, **fields
     )
     return root
+
+
+def read_archive(root, goal):
+    """Returns the tables of all studies together, which are written beside the root."""
+    sweep = str(root.with_name(f"{root.name}_sweep"))
+    write_archive(root, sweep, goal)
+    return load(sweep)
 
 
 def test_statuses_are_mapped_for_a_goal(tmp_path):

@@ -14,7 +14,7 @@ from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.report.results import terminal_table
 from dps_tf.analysis.tables import study_key
 from tests.analysis.few_sections import draw_only
-from tests.made_up.sweeps import Sweep, make, write_sweep
+from tests.made_up.sweeps import Sweep, write_sweep
 
 WIDTH = "workload.network_arguments.width"
 PLAIN = Sweep(sparsities=(0.0,), batch_sizes=(64, 256, 1024), points=8)
@@ -27,7 +27,7 @@ TABLES = ("studies", "trials", "curves", "measurements", "results", "bounded")
 def sweep_dir(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("axes") / "sweep"
     for sweep in (WIDE, NARROW, PLAIN):
-        write_sweep(folder, make(sweep))
+        write_sweep(folder, sweep)
     return folder
 
 
@@ -44,7 +44,7 @@ def ordered(frame: pd.DataFrame) -> pd.DataFrame:
 
 def test_cells_of_every_value_are_what_they_are_alone(tables, tmp_path):
     for number, sweep in enumerate((NARROW, WIDE, PLAIN)):
-        alone = loading.load(write_sweep(tmp_path / str(number), make(sweep)))
+        alone = loading.load(write_sweep(tmp_path / str(number), sweep))
         value = dict(sweep.axes).get(WIDTH, "")
         for name in TABLES:
             both = getattr(tables, name)
@@ -60,7 +60,7 @@ def test_cells_of_every_value_are_what_they_are_alone(tables, tmp_path):
 
 def test_sweeps_with_and_without_an_axis_are_read_together(tables, tmp_path):
     folders = [
-        write_sweep(tmp_path / str(number), make(sweep))
+        write_sweep(tmp_path / str(number), sweep)
         for number, sweep in enumerate((WIDE, NARROW, PLAIN))
     ]
     apart = loading.load(*folders)

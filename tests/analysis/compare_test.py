@@ -19,7 +19,7 @@ from dps_tf.analysis import loading
 from dps_tf.analysis.fit_table import fit_table
 from dps_tf.analysis.report import curves, law, naming
 from dps_tf.core import UserError
-from tests.made_up.sweeps import Sweep, make, tables_of
+from tests.made_up.sweeps import Sweep, make
 from tests.packaging.source_tree import SOURCE_TREE
 
 pytestmark = pytest.mark.slow  # Joint fits take a second each.
@@ -37,7 +37,7 @@ SPARSE = "sparsity_method snip, sparsity 0.9"
 
 @pytest.fixture(scope="module")
 def both() -> loading.Tables:
-    return tables_of(make(SWEEP))
+    return make(SWEEP)
 
 
 def least_squares(steps: dict[str, pd.DataFrame]) -> dict[str, np.ndarray]:
@@ -78,7 +78,7 @@ def test_ratios_are_those_that_were_put_in_and_those_of_least_squares(both):
 
 
 def test_probabilities_of_the_table_are_adjusted_together_by_hand():
-    tables = tables_of(make(dataclasses.replace(SWEEP, sparsities=(0.0, 0.5, 0.9))))
+    tables = make(dataclasses.replace(SWEEP, sparsities=(0.0, 0.5, 0.9)))
     frame = tables.compare(DENSE)
     p = 2 * np.minimum(frame["probability"], 1 - frame["probability"])
     ordered = sorted(p)
@@ -109,11 +109,10 @@ def test_one_curve_and_unknown_names_are_refused(both):
 
 
 def of_intervals(dense: int, sparse: int) -> loading.Tables:
-    made = [
-        make(dataclasses.replace(SWEEP, sparsities=(sparsity,), interval=interval))
-        for sparsity, interval in ((0.0, dense), (0.9, sparse))
-    ]
-    return tables_of(*made)
+    pairs = ((0.0, dense), (0.9, sparse))
+    return make(
+        *(dataclasses.replace(SWEEP, sparsities=(s,), interval=i) for s, i in pairs)
+    )
 
 
 def test_unlike_intervals_are_refused():
@@ -128,7 +127,7 @@ def test_report_fit_and_documents_give_the_same_table(tmp_path, monkeypatch):
     sweep = dataclasses.replace(
         SWEEP, optimizers=("sgd", "nesterov"), sparsities=(0.0,)
     )
-    tables = tables_of(make(sweep))
+    tables = make(sweep)
     wanted = tables.compare("optimizer sgd")
     assert set(wanted["searches"]) == {
         "16 points in 2 dimensions against 16 points in 1 dimension"

@@ -9,7 +9,7 @@ import pytest
 from dps_tf.analysis.fit_table import FitSettings, fit_table, read_table, text_of
 from dps_tf.analysis.reduce import results
 from dps_tf.core import UserError
-from tests.made_up.exact_curves import random_truth, tables
+from tests.made_up.sweeps import random_truth, tables
 
 B = 2.0 ** np.arange(8)
 
@@ -78,7 +78,7 @@ def test_a_results_table_is_such_a_table(tmp_path):
     frame = results(*tables(*truths))
     frame.to_csv(tmp_path / "results.csv", index=False)
     fitted = fit_table(read_table(tmp_path / "results.csv"))
-    assert [c.curve for c in fitted.curves] == ["optimizer sgd", "optimizer momentum"]
+    assert [c.curve for c in fitted.curves] == ["optimizer momentum", "optimizer sgd"]
     assert not fitted.curves[0].fit.observations.is_exact.any()
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 
 from dps_tf.analysis.heuristics import best_rates, effective_learning_rate, rules
 from dps_tf.analysis.reduce import with_bounds
-from tests.made_up.exact_curves import Truth, tables
+from tests.made_up.sweeps import tables, truth
 
 RATES = 2.0 ** np.arange(-8, 4)
 
@@ -16,12 +16,12 @@ def reaching_at(steps, batch_size, **changes):
     for trial, place in enumerate(steps):
         if place:
             errors[trial, place - 1 :] = 0.05
-    changes.setdefault("points", {"learning_rate": RATES})
-    return Truth(errors, batch_size=batch_size, interval=10, **changes)
+    return truth(errors, batch_size=batch_size, interval=10, **changes)
 
 
 def bounded(*truths):
     studies, trials, curves = tables(*truths)
+    trials = trials.assign(learning_rate=RATES[trials["trial"]])
     return studies, with_bounds(studies, trials, curves)
 
 
@@ -35,7 +35,7 @@ def test_momentum_divides_by_what_it_leaves():
 
 def test_spread_holds_the_trials_near_the_best():
     steps = [0, 0, 40, 22, 20, 21, 30, 0, 0, 0, 0, 0]
-    studies, trials = bounded(reaching_at(steps, 8, exhaustive=True))
+    studies, trials = bounded(reaching_at(steps, 8, search_mode="exhaustive"))
     row = best_rates(studies, trials, within=0.1).iloc[0]
     assert row["steps_to_result"] == 200
     assert row["effective_learning_rate"] == RATES[4]

@@ -14,22 +14,15 @@ from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.tables import study_key, with_open_ends
 from dps_tf.core import UserError
 from dps_tf.store import StoredTables
-from tests.made_up.sweeps import (
-    ENVIRONMENT,
-    ERROR,
-    GIN,
-    Sweep,
-    make,
-    write_open_study,
-    write_sweep,
-)
+from tests.made_up.specifications import ENVIRONMENT, ERROR
+from tests.made_up.sweeps import GIN, Sweep, make, write_open_study, write_sweep
 
 SMALL = Sweep(batch_sizes=(32, 64), points=8)
 
 
 @pytest.fixture(scope="module")
 def sweep_dir(tmp_path_factory) -> Path:
-    return write_sweep(tmp_path_factory.mktemp("sweep") / "s", make(SMALL))
+    return write_sweep(tmp_path_factory.mktemp("sweep") / "s", SMALL)
 
 
 def test_tables_are_those_that_were_written(sweep_dir):
@@ -49,6 +42,10 @@ def test_tables_are_those_that_were_written(sweep_dir):
         )
     assert len(tables.results) == 4
     assert tables.results["trials"].eq(8).all()
+    met = tables.curves[tables.curves[ERROR] <= SMALL.goal]
+    cells = ["sparsity", "batch_size"]
+    first = tables.results.set_index(cells)["steps_to_result"]
+    assert first.to_dict() == met.groupby(cells)["step"].min().to_dict()
 
 
 def test_configuration_and_environment_come_along(sweep_dir):
@@ -59,7 +56,7 @@ def test_configuration_and_environment_come_along(sweep_dir):
 
 def test_several_sweeps_are_one_table(sweep_dir, tmp_path):
     other = dataclasses.replace(SMALL, workload="fashion", optimizers=("nesterov",))
-    tables = loading.load(sweep_dir, write_sweep(tmp_path, make(other)))
+    tables = loading.load(sweep_dir, write_sweep(tmp_path, other))
     assert len(tables.results) == 8
     # A name that only one of the sweeps tunes is missing in the other.
     sgd = tables.results["optimizer"] == "sgd"
@@ -68,7 +65,7 @@ def test_several_sweeps_are_one_table(sweep_dir, tmp_path):
 
 
 def test_the_same_cell_in_two_sweeps_is_refused(sweep_dir, tmp_path):
-    twin = write_sweep(tmp_path / "twin", make(SMALL))
+    twin = write_sweep(tmp_path / "twin", SMALL)
     with pytest.raises(UserError, match=r"twin hold the same cell .*batch_size=32"):
         loading.load(sweep_dir, twin)
 
@@ -80,7 +77,7 @@ def test_the_same_cells_in_another_precision_are_cells_of_their_own(
     sweep_dir, tmp_path
 ):
     other = dataclasses.replace(SMALL, precision=HALF, points=16)
-    twin = write_sweep(tmp_path / "twin", make(other))
+    twin = write_sweep(tmp_path / "twin", other)
     both = loading.load(sweep_dir, twin)
     names = ["results", "trials", "curves", "measurements", "bounded"]
     for precision, directory in (("float32", sweep_dir), (HALF, twin)):
@@ -93,20 +90,14 @@ def test_the_same_cells_in_another_precision_are_cells_of_their_own(
     spread = spread_over_seeds(both.results)
     assert len(spread) == 8 and spread["repeats"].eq(1).all()
     with pytest.raises(UserError, match=rf"the same cell .*precision={HALF}"):
-        loading.load(twin, write_sweep(tmp_path / "third", make(other)))
+        loading.load(twin, write_sweep(tmp_path / "third", other))
 
 
 def test_one_sweep_may_hold_cells_of_several_precisions(tmp_path):
-    made = make(SMALL)
-    of_half = ("studies", "trials", "curves", "measurements")
-    mixed = {
-        name: table.assign(
-            precision=table["precision"].mask(table["batch_size"] == 64, HALF)
-        )
-        for name, table in ((name, getattr(made, name)) for name in of_half)
-    }
-    tables = loading.load(write_sweep(tmp_path, StoredTables(**mixed)))
-    for name in (*of_half, "results"):
+    write_sweep(tmp_path, dataclasses.replace(SMALL, batch_sizes=(32,)))
+    other = dataclasses.replace(SMALL, batch_sizes=(64,), precision=HALF)
+    tables = loading.load(write_sweep(tmp_path, other))
+    for name in ("studies", "trials", "curves", "measurements", "results"):
         table = getattr(tables, name)
         expected = table["batch_size"].map({32: "float32", 64: HALF})
         assert table["precision"].tolist() == expected.tolist()
@@ -131,7 +122,7 @@ def test_tables_of_some_studies_are_those_of_a_sweep_of_them_alone(sweep_dir, tm
     tables = loading.load(sweep_dir)
     some = tables.where(tables.studies["batch_size"] == 32)
     alone = dataclasses.replace(SMALL, batch_sizes=(32,))
-    expected = loading.load(write_sweep(tmp_path, make(alone)))
+    expected = loading.load(write_sweep(tmp_path, alone))
     assert some.goals == expected.goals
     for name in ("studies", "trials", "curves", "measurements", "results", "bounded"):
         pd.testing.assert_frame_equal(getattr(some, name), getattr(expected, name))
@@ -181,7 +172,7 @@ def test_trial_of_an_open_study_has_not_spent_its_budget():
 
 
 def test_damaged_table_is_skipped_and_said(tmp_path):
-    directory = write_sweep(tmp_path, make(SMALL))
+    directory = write_sweep(tmp_path, SMALL)
     broken = next(directory.glob("cells/*b32-s0.0/curves.parquet"))
     broken.write_bytes(broken.read_bytes()[:-1] + b"x")
     # Without a specification and logs nothing else is left of this cell.

@@ -25,7 +25,7 @@ from dps_tf.analysis.report.results import terminal_table
 from dps_tf.analysis.report.summary import summary
 from dps_tf.store import LocalFiles, write_json
 from tests.analysis.few_sections import draw_only
-from tests.made_up.sweeps import Sweep, make, tables_of, write_sweep
+from tests.made_up.sweeps import Sweep, make, write_sweep
 
 GRID = Sweep(batch_sizes=(8, 16, 32, 64, 128, 256), points=24)
 
@@ -34,7 +34,7 @@ GRID = Sweep(batch_sizes=(8, 16, 32, 64, 128, 256), points=24)
 def grid() -> tuple[loading.Tables, curves.Curves]:
     """Returns SGD with 24 points and Nesterov with 64, each dense and at 0.9."""
     other = dataclasses.replace(GRID, optimizers=("nesterov",), points=64)
-    tables = tables_of(make(GRID), make(other))
+    tables = make(GRID, other)
     named = naming.naming(tables.results)
     return tables, curves.curves_of(tables.results, named, tables.studies)
 
@@ -120,7 +120,7 @@ def test_smoothness_of_winners_is_shown_without_a_mean_or_a_ratio(grid):
 def test_cells_that_have_not_begun_are_named(tmp_path, monkeypatch):
     draw_only(monkeypatch, "headline", "table")
     small = Sweep(sparsities=(0.0,), batch_sizes=(16, 64), points=4, measured=False)
-    write_sweep(tmp_path, make(small))
+    write_sweep(tmp_path, small)
     name = "mnist_simple_cnn-sgd-none-seed0-b{}-s0.0"
     planned = [name.format(size) for size in (16, 64, 256)]
     write_json(LocalFiles(), str(tmp_path / "sweep.json"), {"cells": planned})
@@ -139,7 +139,7 @@ def test_precisions_are_curves_of_their_own_and_the_report_says_which(
     tmp_path, monkeypatch
 ):
     pair = dataclasses.replace(GRID, sparsities=(0.0, 0.9), batch_sizes=(8, 32, 128))
-    tables = tables_of(make(pair), make(dataclasses.replace(pair, precision=HALF)))
+    tables = make(pair, dataclasses.replace(pair, precision=HALF))
     named = naming.naming(tables.results)
     found = curves.curves_of(tables.results, named, tables.studies)
     names = ["sparsity 0, float32", f"sparsity 0, {HALF}"]
@@ -167,9 +167,7 @@ def test_precisions_are_curves_of_their_own_and_the_report_says_which(
 
 def test_a_table_of_both_precisions_is_fitted_as_two_curves():
     pair = dataclasses.replace(GRID, sparsities=(0.0,), batch_sizes=(8, 32, 128))
-    results = tables_of(
-        make(pair), make(dataclasses.replace(pair, precision=HALF))
-    ).results
+    results = make(pair, dataclasses.replace(pair, precision=HALF)).results
     assert {fit.curve for fit in fit_table(results).curves} == {
         "precision float32",
         f"precision {HALF}",

@@ -26,7 +26,8 @@ from dps_tf.analysis.step_times import recorded_step_times
 from dps_tf.core import CELL_KEY, UserError
 from dps_tf.store import StoredTables
 from tests.analysis.few_sections import context_of, draw_only
-from tests.made_up.sweeps import ERROR, Sweep, make, tables_of, write_sweep
+from tests.made_up.specifications import ERROR
+from tests.made_up.sweeps import Sweep, make, write_sweep
 
 SMALL = Sweep(sparsities=(0.0,), batch_sizes=(16, 64, 256), points=8, measured=False)
 
@@ -46,7 +47,7 @@ def work_of(tables: loading.Tables, seconds: float) -> pd.DataFrame:
 
 
 def test_recorded_step_times_are_medians_of_seconds_over_steps():
-    tables = tables_of(make(SMALL))
+    tables = make(SMALL)
     times = recorded_step_times(work_of(tables, 0.25))
     trials = tables.trials.groupby(["batch_size", "sparsity"], sort=False)["trial"]
     assert times["seconds"].to_list() == pytest.approx(0.25 * (trials.median() + 1))
@@ -76,7 +77,9 @@ def paired_tables(*, other_rates: bool = False) -> loading.Tables:
         )
     ]
     measured = pd.concat(rows, ignore_index=True)
-    return tables_of(dataclasses.replace(made, trials=trials, measurements=measured))
+    return loading.tables_of(
+        dataclasses.replace(made, trials=trials, measurements=measured)
+    )
 
 
 def test_pairs_are_compared_and_drawn():
@@ -113,7 +116,7 @@ def test_means_are_geometric_over_seeds_and_trials():
 
 
 def test_repeats_stand_beside_the_minimum_they_repeat():
-    tables = tables_of(make(SMALL))
+    tables = make(SMALL)
     row = tables.results.iloc[0]
     key = {name: row[name] for name in [*CELL_KEY, "precision"]}
     steps = np.array([1.0, 2.0, 4.0]) * float(row["steps_to_result"])
@@ -136,7 +139,7 @@ def test_repeats_stand_beside_the_minimum_they_repeat():
 
 
 def test_charts_hold_every_trial_and_its_last_evaluation():
-    tables = tables_of(make(SMALL))
+    tables = make(SMALL)
     [figure] = learning_curves.training_figures(context_of(tables))
     found = json.loads(figure.trials)
     assert len(found) == 3
@@ -160,7 +163,7 @@ def test_charts_hold_every_trial_and_its_last_evaluation():
 
 
 def test_where_evaluations_only_bound_the_metric_the_loss_is_drawn():
-    tables = tables_of(make(SMALL))
+    tables = make(SMALL)
     # As of a large validation split: the goal's metric is told where it is met.
     is_met = tables.curves[ERROR] <= tables.goals[0].threshold
     losses = np.linspace(2, 1, len(tables.curves))
@@ -179,7 +182,7 @@ def test_where_evaluations_only_bound_the_metric_the_loss_is_drawn():
 
 
 def steps_chart_of(points: int) -> str:
-    context = context_of(tables_of(make(dataclasses.replace(SMALL, points=points))))
+    context = context_of(make(dataclasses.replace(SMALL, points=points)))
     return headline.headline(context.curves, context.regimes).chart
 
 
@@ -211,7 +214,7 @@ def test_effects_are_ratios_of_curves_that_differ_in_one_axis():
         batch_sizes=(8, 16, 64, 256),
         points=32,
     )
-    found = context_of(tables_of(make(sweep))).curves
+    found = context_of(make(sweep)).curves
     joint = law.joint_fits(found)
     table = effects.effects_of(found, joint)
     [fit] = joint.values()
@@ -236,7 +239,7 @@ def test_effects_are_ratios_of_curves_that_differ_in_one_axis():
 def test_labels_let_sweeps_of_the_same_cells_lie_side_by_side(tmp_path):
     tiny = dataclasses.replace(SMALL, points=4)
     for name in ("one", "two"):
-        write_sweep(tmp_path / name, make(tiny))
+        write_sweep(tmp_path / name, tiny)
     folders = [tmp_path / "one", tmp_path / "two"]
     with pytest.raises(UserError, match="--label"):
         loading.load(*folders)
@@ -269,7 +272,7 @@ def test_a_section_of_ones_own_is_one_function(sections, monkeypatch):
     report.register_report_section("mine", "My section", part)
     with pytest.raises(UserError, match="'mine'"):
         report.register_report_section("mine", "Again", part)
-    found = assembly.assemble(tables_of(make(dataclasses.replace(SMALL, points=1))))
+    found = assembly.assemble(make(dataclasses.replace(SMALL, points=1)))
     assert found.sections[-1].title == "My section"
     assert found.sections[-1].paragraphs == ("Mine.",)
 
@@ -295,7 +298,7 @@ def little(kind: str) -> StoredTables:
 
 @pytest.mark.parametrize("kind", ["failed", "not evaluated"])
 def test_before_the_first_evaluation_a_report_shows_what_there_is(kind, tmp_path):
-    tables = tables_of(little(kind))
+    tables = loading.tables_of(little(kind))
     found = report.write_report(tables, tmp_path)
     assert (tmp_path / "report.html").stat().st_size > 10_000
     assert "no K* is known exactly" in found.summary[0]

@@ -36,14 +36,8 @@ from dps_tf.analysis.report.summary import summary
 from dps_tf.core import UserError
 from dps_tf.store import StoredTables
 from tests.analysis.few_sections import context_of, draw_only
-from tests.made_up.sweeps import (
-    ERROR,
-    Sweep,
-    c1_of,
-    c2_of,
-    make,
-    tables_of,
-)
+from tests.made_up.specifications import ERROR
+from tests.made_up.sweeps import Sweep, c1_of, c2_of, make
 
 SMALL = Sweep(sparsities=(0.0,), batch_sizes=(16, 64, 256), points=8, measured=False)
 PAIR = Sweep(batch_sizes=(8, 16, 64, 256), points=8)
@@ -51,7 +45,7 @@ PAIR = Sweep(batch_sizes=(8, 16, 64, 256), points=8)
 
 @functools.cache
 def made_report(sweep: Sweep):
-    return assemble(tables_of(make(sweep)))
+    return assemble(make(sweep))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,14 +64,14 @@ class Written:
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory) -> Written:
     ran = loading.SweepRecord("sweeps/x", "a.b = 3\n", ({"tensorflow": "2"},))
-    tables = dataclasses.replace(tables_of(make(PAIR)), sweeps=(ran,))
+    tables = dataclasses.replace(make(PAIR), sweeps=(ran,))
     folder = tmp_path_factory.mktemp("pair") / "new" / "folder"
     return Written(tables, report.write_report(tables, folder), folder)
 
 
 @functools.cache
 def context(sweep: Sweep) -> ReportContext:
-    return context_of(tables_of(make(sweep)))
+    return context_of(make(sweep))
 
 
 def curves_of(sweep: Sweep) -> curves.Curves:
@@ -134,7 +128,7 @@ def test_same_tables_give_the_same_bytes(tmp_path, monkeypatch):
     draw_only(monkeypatch, "headline", "health")
     alone = dataclasses.replace(SMALL, batch_sizes=(64,), points=2)
     for name in ("first", "second"):
-        report.write_report(tables_of(make(alone)), tmp_path / name)
+        report.write_report(make(alone), tmp_path / name)
     first = {p.name: p.read_bytes() for p in (tmp_path / "first").iterdir()}
     second = {p.name: p.read_bytes() for p in (tmp_path / "second").iterdir()}
     assert first == second
@@ -169,7 +163,7 @@ def test_tables_can_be_reduced_again_to_the_same_results(pair):
 def test_folder_that_cannot_be_made_is_refused_in_one_sentence(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="cannot be written") as error:
-        report.write_report(tables_of(make(SMALL)), tmp_path / "file" / "report")
+        report.write_report(make(SMALL), tmp_path / "file" / "report")
     assert "\n" not in str(error.value)
 
 
@@ -302,9 +296,12 @@ def test_page_has_landmarks_a_language_and_a_skip_link(pair):
 def evil() -> str:
     """The page of a sweep whose names and gin text are code."""
     name = "<script>alert(1)</script><img src=x onerror=alert(2)>"
-    attack = dataclasses.replace(SMALL, workload=name, batch_sizes=(64,), points=4)
+    made = make(dataclasses.replace(SMALL, batch_sizes=(64,), points=4))
+    tables = ("studies", "trials", "curves")
+    named = {table: getattr(made, table).assign(workload=name) for table in tables}
+    attack = dataclasses.replace(made, **named)
     gin = loading.SweepRecord("</pre><script>x</script>", "</pre><b>bold")
-    tables = dataclasses.replace(tables_of(make(attack)), sweeps=(gin,))
+    tables = loading.tables_of(attack, sweeps=(gin,))
     return page.render(assemble(tables), specification_table(tables.studies))
 
 
@@ -361,9 +358,9 @@ def test_fits_recover_what_was_put_in():
 
 
 def test_names_hold_what_tells_curves_apart_and_no_more():
-    assert naming.naming(tables_of(make(SMALL)).results).line_styles.keys() == {"sgd"}
+    assert naming.naming(make(SMALL).results).line_styles.keys() == {"sgd"}
     both = dataclasses.replace(SMALL, optimizers=("sgd", "nesterov"))
-    assert list(naming.naming(tables_of(make(both)).results).line_styles) == [
+    assert list(naming.naming(make(both).results).line_styles) == [
         "sgd",
         "nesterov",
     ]
@@ -376,7 +373,7 @@ def test_a_crowd_of_curves_gets_a_panel_per_optimizer():
         sparsities=(0.0, 0.5, 0.9),
         batch_sizes=(64,),
     )
-    named = naming.naming(tables_of(make(crowd)).results)
+    named = naming.naming(make(crowd).results)
     assert named.panels == [
         f"mnist_simple_cnn, {name}" for name in ("sgd", "momentum", "nesterov")
     ]
@@ -384,9 +381,8 @@ def test_a_crowd_of_curves_gets_a_panel_per_optimizer():
 
 
 def test_workloads_and_goals_never_share_a_panel():
-    first = make(SMALL)
-    second = make(dataclasses.replace(SMALL, workload="other", goal=0.02))
-    assert naming.naming(tables_of(first, second).results).panels == [
+    second = dataclasses.replace(SMALL, workload="other", goal=0.02)
+    assert naming.naming(make(SMALL, second).results).panels == [
         "mnist_simple_cnn",
         "other",
     ]
@@ -401,7 +397,7 @@ def test_repeats_give_bars_from_the_least_to_the_greatest():
 
 
 def test_noise_and_gradient_are_averaged_before_they_are_divided():
-    tables = tables_of(make(dataclasses.replace(SMALL, measured=True)))
+    tables = make(dataclasses.replace(SMALL, measured=True))
     found = context_of(tables).curves
     averages = averaged(found, tables.measurements).set_index("batch_size")
     scale = averages["scale"]
@@ -436,7 +432,7 @@ def test_best_of_n_is_kept_for_every_cell(pair):
 
 
 def test_trials_that_an_oracle_chose_are_not_redrawn():
-    tables = tables_of(make(PAIR))
+    tables = make(PAIR)
     learned = tables.studies["batch_size"] == tables.studies["batch_size"].min()
     oracle = tables.studies["oracle"].mask(learned, "keras_tuner.oracles.Bayesian")
     studies = tables.studies.assign(oracle=oracle)
@@ -472,7 +468,7 @@ def test_steps_are_told_as_far_as_they_are_known(changes, text):
 
 
 def test_terminal_table_is_aligned_and_says_common_things_once():
-    text = terminal_table(tables_of(make(PAIR)).results)
+    text = terminal_table(make(PAIR).results)
     head, *lines = text.splitlines()
     assert "optimizer sgd" in head and f"{ERROR} <= 0.03" in head
     assert len(lines) == 1 + 8
@@ -487,7 +483,7 @@ def test_terminal_table_is_aligned_and_says_common_things_once():
 
 def test_clean_sweep_has_notes_only():
     clean = Sweep(sparsities=(0.0,), batch_sizes=(8, 16), points=64, interval=10)
-    found = [c for c in cautions_of(tables_of(make(clean))) if not c.is_note]
+    found = [c for c in cautions_of(make(clean)) if not c.is_note]
     assert found == []
 
 
@@ -509,23 +505,19 @@ def test_failed_trials_are_warned_of_with_their_first_error():
     failed = made.trials["outcome"] == "failed"
     errors = made.trials["error"].mask(failed, "ValueError: no such layer.\nLine 2")
     made = dataclasses.replace(made, trials=made.trials.assign(error=errors))
-    found = cautions_of(tables_of(made))
+    found = cautions_of(loading.tables_of(made))
     (caution,) = [c for c in found if c.title == "Failed trials"]
     assert caution.text.endswith("The first error: ValueError: no such layer.")
 
 
 def test_coarse_evaluation_is_warned_of():
     coarse = dataclasses.replace(SMALL, interval=200)
-    (found,) = [
-        c
-        for c in cautions_of(tables_of(make(coarse)))
-        if c.title == "Coarse evaluation"
-    ]
+    (found,) = [c for c in cautions_of(make(coarse)) if c.title == "Coarse evaluation"]
     assert any("batch size 256" in cell for cell in found.cells)
 
 
 def test_winners_that_are_alone_in_most_cells_are_the_searchs_doing():
-    tables = tables_of(make(SMALL))
+    tables = make(SMALL)
 
     def found(*alone):
         results = tables.results.assign(lone_winner=pd.array(alone, dtype="boolean"))
@@ -560,7 +552,7 @@ def test_curves_that_the_law_does_not_fit_are_warned_of(steps, title):
 
 
 def test_unequal_numbers_of_trials_are_warned_of():
-    tables = tables_of(make(SMALL))
+    tables = make(SMALL)
     results = tables.results.copy()
     results.loc[0, ["trials", "censored"]] = [7, results.loc[0, "censored"] - 1]
     found = cautions_of(dataclasses.replace(tables, results=results))
@@ -569,7 +561,7 @@ def test_unequal_numbers_of_trials_are_warned_of():
 
 
 def test_boundary_is_named_with_its_cells():
-    tables = tables_of(make(SMALL))
+    tables = make(SMALL)
     results = tables.results.assign(at_boundary=["learning_rate", "", ""])
     found = cautions_of(dataclasses.replace(tables, results=results))
     (caution,) = [c for c in found if "boundary" in c.title]
@@ -583,13 +575,15 @@ def test_emptied_layers_and_missed_sparsity_are_warned_of():
         '"emptied": false', '"emptied": true', n=1
     )
     trials = made.trials.assign(layers=emptied, realised_sparsity=0.8)
-    found = titles(cautions_of(tables_of(dataclasses.replace(made, trials=trials))))
+    found = titles(
+        cautions_of(loading.tables_of(dataclasses.replace(made, trials=trials)))
+    )
     assert "Emptied 1 layer" in found
     assert "Sparsity is not the one asked for" in found
 
 
 def test_damaged_files_are_told():
-    tables = dataclasses.replace(tables_of(make(SMALL)), problems=("x is damaged.",))
+    tables = dataclasses.replace(make(SMALL), problems=("x is damaged.",))
     found = cautions_of(tables)
     assert found[0].title == "Damaged files"
     assert "x is damaged." in found[0].text
@@ -603,7 +597,7 @@ def test_open_sweep_says_so_and_claims_no_more_than_it_knows(monkeypatch):
     found = made_report(dataclasses.replace(SMALL, closed=False))
     assert found.state.startswith("3 studies of 3 still open")
     assert "Study still open" in titles(found.cautions)
-    text = report.terminal_text(found, tables_of(make(SMALL)))
+    text = report.terminal_text(found, make(SMALL))
     assert "so far" in text and "not finished: 3 studies of 3" in text
     # K* of an open study may still fall, so there is no law yet.
     assert "law" not in [section.name for section in found.sections]
@@ -615,7 +609,7 @@ def test_single_run_opens_with_its_curve():
     first = found.sections[0]
     assert first.title == "The training curve"
     assert first.illustrations[0].name.startswith("training")
-    text = report.terminal_text(found, tables_of(make(alone)))
+    text = report.terminal_text(found, make(alone))
     assert text.splitlines()[0].split()[:2] == ["step", ERROR]
     last = make(alone).curves["step"].max()
     assert f"{last:,}" in text
@@ -623,7 +617,7 @@ def test_single_run_opens_with_its_curve():
 
 def test_nobody_reached_the_goal_and_the_report_says_so(tmp_path):
     hopeless = dataclasses.replace(SMALL, hopeless=SMALL.batch_sizes, step_budget=600)
-    tables = tables_of(make(hopeless))
+    tables = make(hopeless)
     found = report.write_report(tables, tmp_path)
     assert "Goal not reached" in titles(found.cautions)
     assert "no K* is known exactly" in found.summary[0]
@@ -640,14 +634,16 @@ def test_all_trials_diverged_and_the_report_says_so(tmp_path):
         end_step=10,
     ).astype({"steps_to_result": "Int64", "bracket_low": "Int64"})
     measurements = made.measurements.iloc[:0]
-    tables = tables_of(StoredTables(made.studies, trials, made.curves, measurements))
+    tables = loading.tables_of(
+        StoredTables(made.studies, trials, made.curves, measurements)
+    )
     found = report.write_report(tables, tmp_path)
     assert "all diverged" in report.terminal_text(found, tables)
     assert "Most trials diverged" in titles(found.cautions)
 
 
 def test_goal_that_records_cannot_answer_shows_bounds():
-    tables = tables_of(make(SMALL), goal=0.001)
+    tables = make(SMALL, goal=0.001)
     assert tables.results["steps_to_result"].isna().all()
     context = context_of(tables)
     figure = headline(context.curves, context.regimes)
@@ -660,9 +656,7 @@ def test_goal_that_records_cannot_answer_shows_bounds():
 
 def test_published_curves_are_on_the_chart_with_entries_and_are_fitted():
     published = read_published("shallue2019/published.csv", ["mnist*cnn*sgd"])
-    context = dataclasses.replace(
-        context_of(tables_of(make(SMALL))), published=published
-    )
+    context = dataclasses.replace(context_of(make(SMALL)), published=published)
     figure = headline(context.curves, context.regimes, published)
     [name] = {*published["curve"]}
     entries = re.findall(r'"name": "LegendItem".*?"value": "(.*?)"', figure.chart)

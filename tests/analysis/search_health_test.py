@@ -15,7 +15,7 @@ from dps_tf.analysis.search_health import (
     probability_among_first,
 )
 from dps_tf.core import UserError
-from tests.made_up.exact_curves import Truth, tables
+from tests.made_up.sweeps import tables, truth
 
 STEPS = np.array([300.0, 100.0, 200.0, 200.0, 500.0])
 SPACE = {
@@ -61,15 +61,15 @@ def test_health_of_a_race_and_of_an_exhaustive_study():
     errors[0, 4:] = 0.05
     errors[1, 5:] = 0.05
     errors[2:4, 2:] = np.nan
-    race = results(*tables(Truth(errors))).iloc[0]
+    race = results(*tables(truth(errors))).iloc[0]
     assert race["infeasible_share"] == 0.25
     assert race["interval_over_kstar"] == 0.2
     # Only the winner was followed to the end: whether others were near is not known.
     assert pd.isna(race["lone_winner"])
-    full = results(*tables(Truth(errors, exhaustive=True))).iloc[0]
+    full = results(*tables(truth(errors, search_mode="exhaustive"))).iloc[0]
     assert not full["lone_winner"]
     errors[1, 5:9] = 0.5
-    far = results(*tables(Truth(errors, exhaustive=True))).iloc[0]
+    far = results(*tables(truth(errors, search_mode="exhaustive"))).iloc[0]
     assert far["lone_winner"]
 
 

@@ -20,16 +20,14 @@ from dps_tf.analysis.tables import (
     trial_codes,
 )
 from dps_tf.core import CELL_KEY, Cell, UserError
-from tests.made_up.exact_curves import ERROR, random_truth, tables
+from tests.made_up.specifications import ERROR
+from tests.made_up.sweeps import random_truth, tables
 
 
 def some():
     rng = np.random.default_rng(0)
-    points = {"learning_rate": np.arange(12.0)}
     cells = [(b, s) for b in (8, 16) for s in (0.0, 0.9)]
-    truths = [
-        random_truth(rng, batch_size=b, sparsity=s, points=points) for b, s in cells
-    ]
+    truths = [random_truth(rng, batch_size=b, sparsity=s) for b, s in cells]
     return tables(*truths)
 
 
@@ -63,7 +61,8 @@ def test_values_that_occur_apart_do_not_make_a_cell():
 def test_names_of_columns():
     _, trials, curves = some()
     assert metaparameter_names(trials) == ["learning_rate"]
-    assert metric_names(curves) == [ERROR, "train/loss"]
+    others = ["validation/cross_entropy", "train/loss"]
+    assert metric_names(curves) == [ERROR, *others]
     with pytest.raises(UserError, match="did you mean 'learning_rate'"):
         require(trials, ["learning_rat"], "trials")
 

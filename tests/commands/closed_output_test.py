@@ -11,7 +11,7 @@ import pytest
 
 from dps_tf.store import LocalFiles, write_json
 from tests import interpreter
-from tests.made_up.sweeps import Sweep, make, write_sweep
+from tests.made_up.sweeps import Sweep, write_sweep
 from tests.packaging.source_tree import command_names
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ def test_help_ends_quietly(tmp_path, command):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_command_ends_quietly(tmp_path, command, arguments, unbuffered):
-    write_sweep(tmp_path / "sweep", make(TINY))
+    write_sweep(tmp_path / "sweep", TINY)
     write_json(LocalFiles(), str(tmp_path / "sweep" / "sweep.json"), {"cells": []})
     rows = "\n".join(f"{2**k},{100_000 / 2**k + 400}" for k in range(8))
     (tmp_path / "table.csv").write_text(f"batch_size,steps_to_result\n{rows}\n")

@@ -15,7 +15,7 @@ from dps_tf.core import UserError
 from dps_tf.store import MEANINGS, SCHEMAS
 from dps_tf.workloads.reading import read_configuration
 from tests import interpreter
-from tests.made_up.sweeps import Sweep, make, write_sweep
+from tests.made_up.sweeps import Sweep, write_sweep
 
 VALUES = {
     "workload.points": 4,
@@ -204,7 +204,7 @@ def test_options_that_are_not_taken_are_refused(tmp_path):
 @pytest.fixture(scope="module", name="tables")
 def _tables(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("synthetic") / "sweep")
-    write_sweep(folder, make(Sweep(batch_sizes=(16, 64, 256), points=8)))
+    write_sweep(folder, Sweep(batch_sizes=(16, 64, 256), points=8))
     return dps_tf.load(folder)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests import interpreter
 from tests.analysis import few_sections
-from tests.made_up.sweeps import Sweep, make, write_open_study, write_sweep
+from tests.made_up.sweeps import Sweep, write_open_study, write_sweep
 
 ROOT = Path(__file__).parents[2]
 TINY = Sweep(sparsities=(0.0,), batch_sizes=(16, 64, 256), points=4, measured=False)
@@ -24,9 +24,9 @@ TINY = Sweep(sparsities=(0.0,), batch_sizes=(16, 64, 256), points=4, measured=Fa
 def place(tmp_path_factory) -> Path:
     """Returns a folder with sweeps, and a TensorFlow that must not be imported."""
     folder = tmp_path_factory.mktemp("commands")
-    write_sweep(folder / "sgd", make(TINY))
+    write_sweep(folder / "sgd", TINY)
     write_sweep(
-        folder / "nesterov", make(dataclasses.replace(TINY, optimizers=("nesterov",)))
+        folder / "nesterov", dataclasses.replace(TINY, optimizers=("nesterov",))
     )
     write_open_study(folder / "open")
     (folder / "empty").mkdir()

@@ -130,9 +130,9 @@ def kinds(sweep: SweepSpecification) -> dict[tuple, StudySpecification]:
     ],
 )
 def test_tiny_sweep_runs_to_its_end(name: str, tmp_path: Path) -> None:
-    whole, text = read_configuration([name], [])
+    whole, _ = read_configuration([name], [])
     sweep = SweepSpecification(tuple(kinds(whole).values()))
-    launched(tmp_path / "sweep", sweep, gin_text=text)
+    launched(tmp_path / "sweep", sweep)
     tables = SweepReader(LocalFiles(), str(tmp_path / "sweep")).tables()
     assert not tables.problems
     assert tables.studies["closed"].all()

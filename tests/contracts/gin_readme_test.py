@@ -25,7 +25,7 @@ from dps_tf.workloads import reading as configurations
 from tests import interpreter
 from tests.analysis.fit_table_test import small_batches_are_bounds
 from tests.launch.dry_runs import dry_run
-from tests.made_up.sweeps import Sweep, make, write_open_study, write_sweep
+from tests.made_up.sweeps import Sweep, write_open_study, write_sweep
 from tests.packaging.source_tree import SOURCE_TREE
 
 README = configurations.resolve("lee2021/mnist_sgd").parent / "README.md"
@@ -107,7 +107,7 @@ def recorded(stem: Path, *sweeps: Sweep) -> dict[str, pd.DataFrame]:
     """Returns the tables of a record in which sweeps were put one after another."""
     for sweep in sweeps:
         folder = Path(tempfile.mkdtemp(dir=stem.parent)) / "sweep"
-        documents().record(str(write_sweep(folder, make(sweep))), str(stem))
+        documents().record(str(write_sweep(folder, sweep)), str(stem))
     ends = {"": ".csv", "_trials": ".csv", "_measurements": ".csv"}
     ends["_evaluations"] = ".csv.gz"
     files = {end: stem.with_name(f"{stem.name}{end}{of}") for end, of in ends.items()}

@@ -22,13 +22,69 @@ from tests.made_up.specifications import (
     ERROR,
     SPACE,
     specification,
-    specifications,
     workload,
 )
+from tests.store.records_test import JSON
+
+ARGUMENTS = st.dictionaries(st.text(min_size=1), JSON, max_size=2)
+SPECIFICATIONS = st.fixed_dictionaries(
+    {
+        "batch_size": st.integers(64, 128),
+        "sparsity": st.sampled_from([0.0, 0.5, 0.9]),
+        "seed": st.integers(0, 9),
+        "search_mode": st.sampled_from(["race", "exhaustive"]),
+        "finishers": st.integers(1, 9),
+        "stop_at_goal": st.booleans(),
+        "evaluation": st.sampled_from(["exact", "goal"]),
+        "pruning": st.builds(
+            Pruning,
+            st.sampled_from(["kernels", "kernels_and_biases"]),
+            st.sampled_from(["global", "layer"]),
+            st.integers(0, 9),
+            ARGUMENTS,
+        ),
+        "goal": st.builds(
+            Goal,
+            st.sampled_from([ERROR, "validation/accuracy"]),
+            st.floats(-1e6, 1e6),
+            st.sampled_from(["minimize", "maximize"]),
+            st.booleans(),
+        ),
+        "space": st.permutations(
+            [
+                ("learning_rate", ("log", 1e-4, 1.0)),
+                ("momentum", ("reverse_log", 0.9, 0.9999)),
+                ("decay_steps", ("integer", 10, 20)),
+                ("label_smoothing", ("discrete", (0.0, 0.1))),
+            ]
+        ).map(lambda entries: Space.from_dict(dict(entries))),
+        "points": st.integers(1, 200),
+        "step_budget": st.integers(50, 10**6),
+        "evaluation_interval": st.builds(
+            EvaluationInterval,
+            examples=st.integers(1, 5000),
+            minimum=st.integers(1, 5),
+            maximum=st.none() | st.integers(5, 50),
+        )
+        | st.builds(EvaluationInterval, steps=st.integers(1, 50)),
+        "fixed": st.dictionaries(st.sampled_from(["a", "b"]), st.floats(-1e6, 1e6)),
+        "sequence": st.sampled_from(["sobol", "lee2021"]),
+        "count": st.sampled_from(["all", "feasible"]),
+        "max_draws": st.none() | st.integers(1, 5000),
+        "learning_rate_schedule": st.text(max_size=8),
+        "split": st.sampled_from(["seeded", "lee2021"]),
+        "split_seed": st.integers(0, 9),
+        "validation_examples": st.none() | st.integers(1, 9),
+        "order": st.sampled_from(["per_trial", "shared"]),
+        "oracle_arguments": ARGUMENTS,
+        "dataset_arguments": ARGUMENTS,
+        "network_arguments": ARGUMENTS,
+    }
+).map(lambda changes: specification(**changes))
 
 
 @settings(max_examples=60)
-@given(specifications())
+@given(SPECIFICATIONS)
 def test_specification_comes_back_from_the_text_of_its_json(study):
     text = json.dumps(study.to_json())
     again = StudySpecification.from_json(json.loads(text))
@@ -288,7 +344,7 @@ BAD = {
         {"explicit_points": ({"learning_rate": 1.0},), "space": Space(())},
         "not 6",
     ),
-    "method": ({"sparsity": 0.5}, "sparsity 0.5"),
+    "method": ({"sparsity": 0.5, "method": "none"}, "sparsity 0.5"),
     "name": ({"name": "a b"}, "'a b'"),
 }
 

@@ -19,7 +19,7 @@ from tests import interpreter
 from tests.analysis import few_sections
 from tests.data import raw_files
 from tests.made_up.archives import write_study
-from tests.made_up.sweeps import Sweep, make, write_sweep
+from tests.made_up.sweeps import Sweep, write_sweep
 from tests.packaging.source_tree import SOURCE_TREE
 
 PAGES = SOURCE_TREE / "docs" / "pages"
@@ -112,7 +112,7 @@ def write_my_runs(folder: Path) -> None:
 
 
 def test_the_commands_that_read_records_work(tmp_path: Path) -> None:
-    made = make(Sweep(sparsities=(0.0,), batch_sizes=(8, 64, 256), points=6))
+    made = Sweep(sparsities=(0.0,), batch_sizes=(8, 64, 256), points=6)
     for name in ("mnist", "nqm"):
         write_sweep(tmp_path / "sweeps" / name, made)
         cells = {"cells": []}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dps_tf.analysis import loading, report
+import dps_tf
+from dps_tf.analysis import report
 from tests.analysis.few_sections import draw_only
-from tests.made_up.small_sweeps import configured, launched
 
 FILE = Path(__file__).parent / "width_axis.gin"
 WIDTH = "workload.network_arguments.width"
@@ -17,12 +17,11 @@ SMOOTHING = "workload.fixed.label_smoothing"
 
 
 @pytest.mark.slow
-def test_an_axis_goes_from_the_gin_file_to_the_report(tmp_path, monkeypatch):
+def test_an_axis_goes_from_the_gin_file_to_the_report(tmp_path, monkeypatch, capsys):
     importlib.import_module("tests.extensions.width_axis")
-    sweep = configured([], [str(FILE)])
-    assert len(sweep.studies) == 2 * 2
-    launched(tmp_path / "sweep", sweep)
-    tables = loading.load(tmp_path / "sweep")
+    sweep = dps_tf.sweep(str(FILE))
+    assert len(sweep.specification.studies) == 2 * 2
+    tables = dps_tf.run(sweep, tmp_path / "sweep")
     results = tables.results
     assert sorted(results[WIDTH]) == ["16", "16", "4", "4"]
     assert set(results[SMOOTHING]) == {"0.1"}
@@ -35,6 +34,6 @@ def test_an_axis_goes_from_the_gin_file_to_the_report(tmp_path, monkeypatch):
     assert "width 16" in page
     assert "width 4" in page
     # Asked again, nothing is left to do: the cells are found by their names.
-    again = launched(tmp_path / "sweep", sweep)
-    assert not again.ran
-    assert len(again.finished_before) == len(sweep.studies)
+    capsys.readouterr()
+    dps_tf.run(sweep, tmp_path / "sweep")
+    assert "nothing to do: all 4 cells are finished." in capsys.readouterr().out

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tests.extensions.best_under_budget import best_under_budget
-from tests.made_up.rows import ERROR
-from tests.made_up.sweeps import Sweep, make, tables_of
+from tests.made_up.specifications import ERROR
+from tests.made_up.sweeps import Sweep, make
 
 
 def test_it_is_the_least_evaluation_of_all_trials_within_the_budget():
-    tables = tables_of(make(Sweep(sparsities=(0.0,), batch_sizes=(8, 64), points=6)))
+    tables = make(Sweep(sparsities=(0.0,), batch_sizes=(8, 64), points=6))
     steps = int(tables.curves["step"].median())
     least: dict[int, float] = {}
     for row in tables.curves.to_dict("records"):

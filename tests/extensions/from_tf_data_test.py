@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dps_tf.analysis import loading
+import dps_tf
 from dps_tf.core import UserError
 from dps_tf.data import Source, load, stored_once, write_arrays
-from tests.made_up.small_sweeps import configured, launched
 
 FILE = Path(__file__).with_name("from_tf_data.gin")
 
@@ -102,8 +101,7 @@ def test_a_batched_dataset_is_refused_and_one_that_was_unbatched_is_not(tmp_path
 def test_waves_go_from_a_tf_dataset_to_their_tables(tmp_path, monkeypatch):
     importlib.import_module("tests.extensions.from_tf_data")
     monkeypatch.chdir(tmp_path)
-    launched(tmp_path / "sweep", configured([], [str(FILE)]))
-    results = loading.load(tmp_path / "sweep").results
+    results = dps_tf.run(dps_tf.sweep(str(FILE)), tmp_path / "sweep").results
     assert results["steps_to_result"].notna().all()
     assert (tmp_path / "data" / "waves" / "manifest.json").is_file()
     assert load("stored_waves").classes == 3

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dps_tf
 from dps_tf import data
-from dps_tf.analysis import loading
-from tests.made_up.small_sweeps import configured, launched
 
 FILE = Path(__file__).parent / "multi_label.gin"
 PRECISION = "validation/average_precision"
@@ -19,8 +18,7 @@ PRECISION = "validation/average_precision"
 @pytest.mark.slow
 def test_a_maximized_goal_goes_from_the_gin_file_to_its_tables(tmp_path):
     importlib.import_module("tests.extensions.multi_label")
-    launched(tmp_path, configured([], [str(FILE)]))
-    tables = loading.load(tmp_path)
+    tables = dps_tf.run(dps_tf.sweep(str(FILE)), tmp_path)
     assert "complete" in set(tables.trials["outcome"])
     curves = tables.curves
     complete = tables.trials[tables.trials["outcome"] == "complete"].iloc[0]

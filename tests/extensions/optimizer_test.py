@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import dps_tf
 from dps_tf import optim
-from dps_tf.analysis import loading
 from tests.extensions import spectral_descent
-from tests.made_up.small_sweeps import configured, launched
 
 FILE = Path(__file__).with_name("spectral_descent.gin")
 
@@ -30,14 +29,14 @@ def test_its_update_is_its_formula():
 
 @pytest.mark.slow
 def test_it_is_tuned_beside_another_in_its_default_space(tmp_path):
-    sweep = configured([], [str(FILE)])
-    spaces = {s.cell.optimizer: s.workload.space.names for s in sweep.studies}
+    sweep = dps_tf.sweep(str(FILE))
+    studies = sweep.specification.studies
+    spaces = {s.cell.optimizer: s.workload.space.names for s in studies}
     assert spaces == {
         "sgd": ("learning_rate",),
         "spectral_descent": ("learning_rate", "beta"),
     }
-    launched(tmp_path, sweep)
-    results = loading.load(tmp_path).results
+    results = dps_tf.run(sweep, tmp_path).results
     assert sorted(results["optimizer"]) == ["sgd", "spectral_descent"]
     assert results["closed"].all()
     assert results["failed"].sum() == 0

@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import dps_tf
 from dps_tf import data
-from dps_tf.analysis import loading
-from tests.made_up.small_sweeps import configured, launched
 
 FILE = Path(__file__).parent / "padded_sequences.gin"
 
@@ -19,12 +18,8 @@ FILE = Path(__file__).parent / "padded_sequences.gin"
 @pytest.mark.slow
 def test_a_sequence_model_goes_from_the_gin_file_to_its_tables(tmp_path):
     importlib.import_module("tests.extensions.padded_sequences")
-    sweep = configured([], [str(FILE)])
-    found = []
-    for name in ("once", "again"):
-        launched(tmp_path / name, sweep)
-        found.append(loading.load(tmp_path / name))
-    once, again = found
+    sweep = dps_tf.sweep(str(FILE))
+    once, again = (dps_tf.run(sweep, tmp_path / name) for name in ("once", "again"))
     assert "complete" in set(once.trials["outcome"])
     pd.testing.assert_frame_equal(once.trials, again.trials)
     pd.testing.assert_frame_equal(once.curves, again.curves)

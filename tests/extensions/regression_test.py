@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dps_tf
 from dps_tf import data, models
-from dps_tf.analysis import loading
 from dps_tf.tuning import build
-from tests.made_up.small_sweeps import configured, launched
 
 FILE = Path(__file__).parent / "regression.gin"
 
@@ -19,9 +18,8 @@ FILE = Path(__file__).parent / "regression.gin"
 @pytest.mark.slow
 def test_a_regression_goes_from_the_gin_file_to_its_tables(tmp_path):
     importlib.import_module("tests.extensions.regression")
-    sweep = configured([], [str(FILE)])
-    launched(tmp_path, sweep)
-    tables = loading.load(tmp_path)
+    sweep = dps_tf.sweep(str(FILE))
+    tables = dps_tf.run(sweep, tmp_path)
     assert "complete" in set(tables.trials["outcome"])
     met = tables.curves[tables.curves["validation/huber_loss"] <= 0.22]
     assert met["test/huber_loss"].notna().all()
@@ -34,7 +32,7 @@ def test_a_regression_goes_from_the_gin_file_to_its_tables(tmp_path):
     small = np.minimum(error, 0.5)
     assert np.mean(small * (error - 0.5 * small)) == pytest.approx(0.2, abs=0.05)
     # Nothing has been learned before the first step.
-    workload = sweep.studies[0].workload
+    workload = sweep.specification.studies[0].workload
     network = build.build_network(workload, held)
     network.set_weights(models.initial_point(network, 0))
     outputs = network.predict(validation.inputs, verbose=0)

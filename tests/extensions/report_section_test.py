@@ -10,7 +10,7 @@ import pandas as pd
 
 from tests import interpreter
 from tests.analysis import few_sections
-from tests.made_up.sweeps import Sweep, make, write_sweep
+from tests.made_up.sweeps import Sweep, write_sweep
 
 MODULE = Path(__file__).with_name("examples_section.py")
 SMALL = Sweep(sparsities=(0.0,), batch_sizes=(8, 64, 256), points=4, measured=False)
@@ -18,7 +18,7 @@ SMALL = Sweep(sparsities=(0.0,), batch_sizes=(8, 64, 256), points=4, measured=Fa
 
 def test_a_section_is_on_the_page_and_right(tmp_path):
     shutil.copy(MODULE, tmp_path)
-    write_sweep(tmp_path / "sweep", make(SMALL))
+    write_sweep(tmp_path / "sweep", SMALL)
     words = ["dps_tf.report", "--import=examples_section", "--sweep_dir=sweep"]
     few = few_sections.command("headline", "table")
     done = interpreter.run([*few, *words], modules=interpreter.TABLES, cwd=tmp_path)

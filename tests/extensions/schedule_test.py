@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import dps_tf
 from dps_tf import optim
-from dps_tf.analysis import loading
 from tests.extensions import triangular_schedule
-from tests.made_up.small_sweeps import configured, launched
 
 FILE = Path(__file__).with_name("triangular_schedule.gin")
 
@@ -31,8 +30,7 @@ CORNERS = [0.5, 2.0, 0.5, 2.0, 0.5]
 
 @pytest.mark.slow
 def test_its_metaparameters_are_tuned(tmp_path):
-    launched(tmp_path, configured([], [str(FILE)]))
-    trials = loading.load(tmp_path).trials
+    trials = dps_tf.run(dps_tf.sweep(str(FILE)), tmp_path).trials
     assert trials["cycle_steps"].between(4, 20).all()
     assert trials["cycle_steps"].nunique() == 3
     assert not (trials["outcome"] == "failed").any()

@@ -6,22 +6,21 @@ from pathlib import Path
 
 import numpy as np
 
-from dps_tf.analysis import loading
+import dps_tf
 from dps_tf.cli.command_line import import_modules
 from dps_tf.store import LocalFiles, StateStore, SweepLayout
-from tests.made_up.small_sweeps import configured, launched
 
 FILE = str(Path(__file__).parent / "pairs_selection.gin")
 
 
 def test_pairs_keep_their_better_entry_through_training(tmp_path):
     import_modules(["tests.extensions.pairs_selection"])
-    sweep = configured((), [FILE])
-    launched(tmp_path / "sweep", sweep)
-    tables = loading.load(tmp_path / "sweep")
+    sweep = dps_tf.sweep(FILE)
+    tables = dps_tf.run(sweep, tmp_path / "sweep")
     assert set(tables.results["sparsity"]) == {0.5}
     assert set(tables.trials["realised_sparsity"]) == {0.5}
-    paths = SweepLayout(str(tmp_path / "sweep")).cell(sweep.studies[0].cell.name)
+    cell = sweep.specification.studies[0].cell.name
+    paths = SweepLayout(str(tmp_path / "sweep")).cell(cell)
     state, _ = StateStore(LocalFiles(), paths.states).load(0)
     assert state.step > 0
     kernels = [array for array in state.arrays[:4] if array.ndim == 2]
@@ -33,8 +32,7 @@ def test_pairs_keep_their_better_entry_through_training(tmp_path):
 
 def test_sparsity_that_it_cannot_reach_is_told(tmp_path):
     import_modules(["tests.extensions.pairs_selection"])
-    sweep = configured(["sweep.sparsities = (0.9,)"], [FILE])
-    launched(tmp_path / "sweep", sweep)
-    trials = loading.load(tmp_path / "sweep").trials
+    sweep = dps_tf.sweep(FILE, values={"sweep.sparsities": (0.9,)})
+    trials = dps_tf.run(sweep, tmp_path / "sweep").trials
     assert set(trials["outcome"]) == {"failed"}
     assert trials["error"].str.contains("prunes one half, not 0.9").all()

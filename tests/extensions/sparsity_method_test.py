@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import dps_tf
 from dps_tf import data, models, sparsity
 from dps_tf._keras import keras
-from dps_tf.analysis import loading
 from dps_tf.core import Pruning
 from tests.extensions import lamp_method
-from tests.made_up.small_sweeps import configured, launched
 
 FILE = Path(__file__).with_name("lamp_method.gin")
 
@@ -73,8 +72,7 @@ def test_a_method_that_reads_data_has_the_gradient_of_its_examples():
 
 @pytest.mark.slow
 def test_it_prunes_beside_a_shipped_method(tmp_path):
-    launched(tmp_path, configured([], [str(FILE)]))
-    trials = loading.load(tmp_path).trials
+    trials = dps_tf.run(dps_tf.sweep(str(FILE)), tmp_path).trials
     assert sorted(set(trials["sparsity_method"])) == ["lamp", "magnitude"]
     assert not (trials["outcome"] == "failed").any()
     np.testing.assert_allclose(trials["realised_sparsity"], 0.5, atol=0.01)

@@ -19,8 +19,8 @@ from tests.made_up.studies import (
     SIX_TRIALS,
     SyntheticRunner,
     interrupting,
-    layout_of,
-    run_in_sweep,
+    launch,
+    reader_of,
     study_of,
     tables,
 )
@@ -34,7 +34,7 @@ STUDY = study_of(SIX)
 def closed(tmp_path_factory) -> Path:
     """A sweep directory whose study is closed."""
     directory = tmp_path_factory.mktemp("closed")
-    run_in_sweep(directory, STUDY, SyntheticRunner(SIX_TRIALS))
+    launch(directory, [STUDY], SyntheticRunner(SIX_TRIALS))
     return directory
 
 
@@ -48,7 +48,7 @@ def begun(tmp_path_factory) -> Path:
             SIX_TRIALS, slice_steps=5, before_slice=interrupting(stop, slices)
         )
         with pytest.raises(Interrupted):
-            run_in_sweep(directory, STUDY, runner, stop=stop)
+            launch(directory, [STUDY], runner, stop=stop)
     return directory
 
 
@@ -67,7 +67,12 @@ def files_of(directory: Path) -> list[str]:
 
 
 def cell_of(directory: Path) -> Path:
-    return Path(layout_of(directory, STUDY).root)
+    return Path(reader_of(directory, STUDY).layout.root)
+
+
+def notes_of(said: list[str]) -> list[str]:
+    """Returns all lines but that with the result."""
+    return [line for line in said if not line.startswith(f"{STUDY.cell.name}: ")]
 
 
 def damage(path: Path, kind: str, position: float = 0.6) -> None:
@@ -119,18 +124,18 @@ def test_damage_to_any_file_is_told_and_leaves_the_result(
         # Without closed.json a study is an open one, as after a kill while it closed.
         is_told = problems or name.endswith("closed.json")
         assert read == known[0] or (read == [] and is_told), name
-        said: list[str] = []
-        outcome = run_in_sweep(directory, STUDY, SyntheticRunner(SIX_TRIALS), said=said)
+        said, runner = [], SyntheticRunner(SIX_TRIALS)
+        outcome = launch(directory, [STUDY], runner, say=said.append)
         assert tables(directory, STUDY) == expected, name
         trial, newer = name.partition(".step-")[0], files_of(original)
         is_spare = any(f.startswith(f"{trial}.step-") and f > name for f in newer)
         if state == "begun" or Path(name).parent.name not in ("log", "states"):
-            _check_told(name, kind, is_spare, directory, said)
+            _check_told(name, kind, is_spare, directory, notes_of(said))
         else:
             assert not outcome.ran, name  # nothing is asked of them any more
         assert (directory / name).exists() or not name.startswith((".", "sweep.json"))
         # Repaired for good.
-        again = run_in_sweep(directory, STUDY, SyntheticRunner(SIX_TRIALS))
+        again = launch(directory, [STUDY], SyntheticRunner(SIX_TRIALS))
         assert not again.ran, name
         shutil.rmtree(place)
 
@@ -164,7 +169,7 @@ def test_damage_anywhere_in_a_log_leaves_the_result(
 ):
     directory = copy_of(begun, tmp_path_factory.mktemp("log"))
     damage(cell_of(directory) / "log/main.log", kind, position)
-    run_in_sweep(directory, STUDY, SyntheticRunner(SIX_TRIALS, slots=2))
+    launch(directory, [STUDY], SyntheticRunner(SIX_TRIALS, slots=2))
     assert tables(directory, STUDY) == tables(closed, STUDY)
     shutil.rmtree(directory)
 
@@ -175,9 +180,9 @@ def test_loss_of_whole_folders_leaves_the_result(begun, closed, tmp_path, lost):
     place = cell_of(directory) / lost
     shutil.rmtree(place) if place.is_dir() else place.unlink()
     said: list[str] = []
-    run_in_sweep(directory, STUDY, SyntheticRunner(SIX_TRIALS), said=said)
+    launch(directory, [STUDY], SyntheticRunner(SIX_TRIALS), say=said.append)
     assert tables(directory, STUDY) == tables(closed, STUDY)
-    assert said
+    assert notes_of(said)
 
 
 def test_intact_trials_are_not_trained_again_for_a_damaged_one(begun, tmp_path):
@@ -186,7 +191,7 @@ def test_intact_trials_are_not_trained_again_for_a_damaged_one(begun, tmp_path):
     number = int(newest.name.split("-")[1].split(".")[0])
     damage(newest, "flipped")
     runner = SyntheticRunner(SIX_TRIALS)
-    run_in_sweep(directory, STUDY, runner)
+    launch(directory, [STUDY], runner)
     first = {}
     for turn in runner.turns:
         first.setdefault(turn.trial, turn.first)
@@ -202,11 +207,11 @@ def test_logs_of_another_configuration_are_never_taken_for_this_ones(
     other = study_of(SIX, space=Space.from_dict({"learning_rate": ("log", 1e-3, 1.0)}))
     runner = SyntheticRunner(SIX_TRIALS)
     with pytest.raises(UserError, match="logs of another study"):
-        run_in_sweep(directory, other, runner)
+        launch(directory, [other], runner)
     assert runner.turns == []
     # It can still be continued as what it was, or extended.
     more = study_of(dataclasses.replace(SIX, finishers=3))
-    assert run_in_sweep(directory, more, SyntheticRunner(SIX_TRIALS)).ran
+    assert launch(directory, [more], SyntheticRunner(SIX_TRIALS)).ran
 
 
 def test_foreign_files_are_left_alone(begun, closed, tmp_path):
@@ -219,6 +224,6 @@ def test_foreign_files_are_left_alone(begun, closed, tmp_path):
     ]
     for note in notes:
         note.write_text("mine")
-    run_in_sweep(directory, STUDY, SyntheticRunner(SIX_TRIALS))
+    launch(directory, [STUDY], SyntheticRunner(SIX_TRIALS))
     assert tables(directory, STUDY) == tables(closed, STUDY)
     assert [note.read_text() for note in notes] == ["mine"] * 4

@@ -21,7 +21,7 @@ from dps_tf.analysis.interchange.shallue2019 import write_archive
 from dps_tf.analysis.loading import load
 from dps_tf.core import Goal, UserError
 from tests.made_up.archives import PARAMETERS, write_study
-from tests.made_up.exact_curves import ERROR
+from tests.made_up.specifications import ERROR
 
 pytestmark = pytest.mark.fault
 

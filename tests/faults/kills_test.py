@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from dps_tf.analysis.loading import load
 from dps_tf.store import LocalFiles, read_logs
 from tests.faults.victim import STUDY, Victim
 from tests.made_up.studies import (
-    layout_of,
+    reader_of,
     study_of,
     tables,
-    work,
 )
 
 pytestmark = pytest.mark.fault
@@ -52,7 +52,7 @@ def kill_at_random(children: Victim, directory: Path, kills: int, seed: int) -> 
 
 
 def is_closed(directory: Path) -> bool:
-    return Path(layout_of(directory, study_of(STUDY)).closed).exists()
+    return Path(reader_of(directory, study_of(STUDY)).layout.closed).exists()
 
 
 def forget(directory: Path) -> None:
@@ -62,7 +62,8 @@ def forget(directory: Path) -> None:
 
 
 def check_no_trial_was_trained_after_its_end(directory: Path) -> None:
-    logs, problems = read_logs(LocalFiles(), layout_of(directory, study_of(STUDY)).logs)
+    layout = reader_of(directory, study_of(STUDY)).layout
+    logs, problems = read_logs(LocalFiles(), layout.logs)
     assert problems == []
     ended: set[int] = set()
     for event in logs["main"]:
@@ -86,5 +87,6 @@ def check_all(directory: Path, undisturbed: dict[str, bytes]) -> None:
 def test_killed_a_few_times_it_leaves_the_same_tables(children, undisturbed, tmp_path):
     kill_at_random(children, tmp_path / "sweep", kills=8, seed=1)
     check_all(tmp_path / "sweep", undisturbed)
-    totals = work(tmp_path / "sweep", study_of(STUDY))
+    work = load(tmp_path / "sweep").work
+    totals = work.groupby("quantity")["value"].max()
     assert totals["steps"] >= totals["floor_steps"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dps_tf.analysis.loading import load
 from dps_tf.store import (
     LocalFiles,
     StoreError,
@@ -19,17 +20,16 @@ from dps_tf.store import (
 from tests import interpreter
 from tests.core.naive_race import Study
 from tests.faults.victim import STUDY, TRIALS
-from tests.made_up.rows import without_format
 from tests.made_up.studies import (
     SyntheticRunner,
-    frame,
-    layout_of,
+    launch,
+    reader_of,
     run,
-    run_in_sweep,
     study_of,
     tables,
     trials_of,
 )
+from tests.made_up.sweeps import without_format
 
 pytestmark = pytest.mark.fault
 
@@ -44,13 +44,13 @@ SMALL_TRIALS = trials_of([1, 0, 0], [1, 1, 1], ([1, 1, 1], 15))
 def test_names_of_directories_may_be_odd(tmp_path, name):
     directory = tmp_path / name / "sweep"
     study = study_of(SMALL)
-    run_in_sweep(directory, study, SyntheticRunner(SMALL_TRIALS))
-    assert list(frame(directory, study, "trials")["outcome"]) == [
+    launch(directory, [study], SyntheticRunner(SMALL_TRIALS))
+    assert list(load(directory).trials["outcome"]) == [
         "complete",
         "censored",
         "censored",
     ]
-    assert not run_in_sweep(directory, study, SyntheticRunner(SMALL_TRIALS)).ran
+    assert not launch(directory, [study], SyntheticRunner(SMALL_TRIALS)).ran
 
 
 def test_relative_directory_is_where_it_was_when_the_run_began(tmp_path, monkeypatch):
@@ -60,17 +60,17 @@ def test_relative_directory_is_where_it_was_when_the_run_began(tmp_path, monkeyp
     def elsewhere(trial: int, step: int) -> None:
         os.chdir("/")
 
-    run_in_sweep(
-        "sweeps/small", study, SyntheticRunner(SMALL_TRIALS, before_slice=elsewhere)
+    launch(
+        "sweeps/small", [study], SyntheticRunner(SMALL_TRIALS, before_slice=elsewhere)
     )
-    assert frame(tmp_path / "sweeps/small", study, "trials").shape[0] == 3
+    assert load(tmp_path / "sweeps/small").trials.shape[0] == 3
 
 
 def test_directory_that_is_a_file_is_told(tmp_path):
     (tmp_path / "file").write_text("mine")
     for place in (tmp_path / "file", tmp_path / "file" / "sweep"):
         with pytest.raises(StoreError) as caught:
-            run_in_sweep(place, study_of(SMALL), SyntheticRunner(SMALL_TRIALS))
+            launch(place, [study_of(SMALL)], SyntheticRunner(SMALL_TRIALS))
         assert "file" in str(caught.value) and "\n" not in str(caught.value)
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -110,15 +110,15 @@ def test_cell_that_another_process_runs_is_left_to_it(children, undisturbed, tmp
     child = children.start(
         kind="synthetic", directory=str(tmp_path), slots=2, seconds=0.02
     )
-    wait_for(Path(layout_of(tmp_path, study).log("main")))
+    wait_for(Path(reader_of(tmp_path, study).layout.log("main")))
     runner = SyntheticRunner(TRIALS, STUDY.interval)
-    outcome = run_in_sweep(tmp_path, study, runner)
+    outcome = launch(tmp_path, [study], runner)
     assert runner.turns == []
     assert not outcome.ran
     (holder,) = outcome.busy.values()
     assert f"process {child} on " in holder and "last heartbeat" in holder
     assert children.end() == 0
-    again = run_in_sweep(tmp_path, study, SyntheticRunner(TRIALS, STUDY.interval))
+    again = launch(tmp_path, [study], SyntheticRunner(TRIALS, STUDY.interval))
     assert again.finished_before and not again.busy
     assert tables(tmp_path, study) == undisturbed
 

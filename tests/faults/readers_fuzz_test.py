@@ -45,7 +45,7 @@ from tests.faults.recorded_runs import (
     write_tables,
 )
 from tests.made_up.archives import write_study
-from tests.made_up.exact_curves import ERROR
+from tests.made_up.specifications import ERROR
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 FEW = settings(max_examples=25)

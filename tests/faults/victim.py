@@ -185,7 +185,7 @@ def _command(order: dict[str, Any]) -> int:
 
 
 def _synthetic(order: dict[str, Any]) -> int:
-    from tests.made_up.studies import SyntheticRunner, run_in_sweep, study_of
+    from tests.made_up.studies import SyntheticRunner, launch, study_of
 
     runner = SyntheticRunner(
         TRIALS,
@@ -195,7 +195,7 @@ def _synthetic(order: dict[str, Any]) -> int:
         before_slice=lambda trial, step: time.sleep(order.get("seconds", 0.0)),
     )
     try:
-        outcome = run_in_sweep(order["directory"], study_of(STUDY), runner)
+        outcome = launch(order["directory"], [study_of(STUDY)], runner)
     except (UserError, StoreError) as error:
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR

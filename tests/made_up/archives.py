@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.interchange.shallue2019 import write_archive
-from dps_tf.analysis.loading import Tables, load
+
+def _range(kind: str, low: float, high: float, scale: str) -> dict[str, Any]:
+    return {"type": kind, "min_value": low, "max_value": high, "scale": scale}
+
 
 CONFIGS = {
-    "learning_rate": {
-        "type": "DOUBLE",
-        "min_value": 1e-4,
-        "max_value": 10.0,
-        "scale": "LOG_SCALE",
-    },
-    "momentum": {
-        "type": "DOUBLE",
-        "min_value": 0.9,
-        "max_value": 0.9999,
-        "scale": "REVERSE_LOG_SCALE",
-    },
-    "learning_rate_decay_steps": {
-        "type": "INTEGER",
-        "min_value": 300_000,
-        "max_value": 600_000,
-        "scale": "",
-    },
+    "learning_rate": _range("DOUBLE", 1e-4, 10.0, "LOG_SCALE"),
+    "momentum": _range("DOUBLE", 0.9, 0.9999, "REVERSE_LOG_SCALE"),
+    "learning_rate_decay_steps": _range("INTEGER", 300_000, 600_000, ""),
     "label_smoothing": {"type": "DISCRETE", "feasible_points": [0, 0.01, 0.1]},
 }
 PARAMETERS = {
@@ -42,7 +30,6 @@ PARAMETERS = {
 def write_study(root, dataset, model, optimizer, batch_size, trials, **fields):
     """Writes one study; `trials` is a list of (status, steps, errors)."""
     folder = root / dataset / model / optimizer / str(batch_size)
-    folder.mkdir(parents=True)
     study = {
         "batch_size": batch_size,
         "dataset": dataset,
@@ -53,34 +40,21 @@ def write_study(root, dataset, model, optimizer, batch_size, trials, **fields):
         "train_steps": 3000,
         **fields,
     }
-    (folder / "study.json").write_text(json.dumps(study))
     for trial_id, (status, steps, errors) in enumerate(trials, start=1):
-        write_trial(folder / str(trial_id), trial_id, status, steps, errors)
+        place = folder / str(trial_id)
+        place.mkdir(parents=True)
+        metadata = {
+            "trial_id": trial_id,
+            "parameters": PARAMETERS,
+            "steps": int(steps[-1]) if len(steps) else 0,
+            "status": status,
+            "_internal_study_name": "x",
+        }
+        (place / "metadata.json").write_text(json.dumps(metadata))
+        errors = np.asarray(errors, float)
+        metrics = {"train/cross_entropy_error": 2 * errors}
+        metrics["val/classification_error"] = errors
+        curve = pd.DataFrame({"step": np.asarray(steps, int), **metrics})
+        curve.to_csv(place / "measurements.csv", index=False, na_rep="nan")
+    (folder / "study.json").write_text(json.dumps(study))
     return folder
-
-
-def write_trial(folder, trial_id, status, steps, errors):
-    folder.mkdir()
-    metadata = {
-        "trial_id": trial_id,
-        "parameters": PARAMETERS,
-        "steps": int(steps[-1]) if len(steps) else 0,
-        "status": status,
-        "_internal_study_name": "x",
-        "_internal_trial_id": 7,
-    }
-    (folder / "metadata.json").write_text(json.dumps(metadata))
-    errors = np.asarray(errors, float)
-    columns = {
-        "train/cross_entropy_error": 2 * errors,
-        "val/classification_error": errors,
-    }
-    curve = pd.DataFrame({"step": np.asarray(steps, int), **columns})
-    curve.to_csv(folder / "measurements.csv", index=False, na_rep="nan")
-
-
-def read_archive(root, goal) -> Tables:
-    """Returns the tables of all studies together, which are written beside the root."""
-    sweep = str(root.with_name(f"{root.name}_sweep"))
-    write_archive(root, sweep, goal)
-    return load(sweep)

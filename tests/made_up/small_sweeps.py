@@ -46,20 +46,13 @@ def configured(
 
 
 def launched(
-    directory: Path,
-    sweep: SweepSpecification,
-    resources: Resources | None = None,
-    gin_text: str = "",
-    slots: int = 1,
+    directory: Path, sweep: SweepSpecification, resources: Resources | None = None
 ) -> SweepOutcome:
-    """Runs a sweep in a directory; returns what became of its cells.
-
-    Each slot compiles a program of its own, which takes most of the time.
-    """
-    options = Options(str(directory), slots=slots)
+    """Runs a sweep in a directory; returns what became of its cells."""
+    options = Options(str(directory))
     files = files_for(options.sweep_dir)
     backends = Backends(options, files, resources)
-    return Sweep(files, sweep, options, backends, StopRequest()).run(gin_text)
+    return Sweep(files, sweep, options, backends, StopRequest()).run("")
 
 
 def trained(directory: Path, more: Sequence[str] = ()) -> SweepLayout:

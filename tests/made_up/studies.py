@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from dps_tf.core import (
+    Backend,
     EvaluationInterval,
     Goal,
     Job,
@@ -26,28 +27,34 @@ from dps_tf.core import (
     TurnReport,
     derive_seed,
 )
-from dps_tf.store import CellLayout, FileSystem, LocalFiles, StudyReader, SweepLayout
+from dps_tf.store import (
+    FileSystem,
+    LocalFiles,
+    StudyReader,
+    SweepLayout,
+)
+from dps_tf.store.tables import to_frame
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.study import RunContext, run_study
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, start_sweep
 from tests.core import naive_race
 from tests.core.naive_race import WholeTrial
-from tests.made_up.specifications import specification
+from tests.made_up.specifications import ENVIRONMENT, ERROR, specification
+from tests.store.object_store import MemoryFiles
 
 _FACTOR, _MODULUS = 6364136223846793005, 2**61 - 1
-ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
 TRAINING_INPUTS = {
     "training_examples": 100,
     "validation_examples": 20,
     "content_hash": "c0ffee",
 }
-RESULTS = ("trials", "curves")
-"""The tables that may depend on nothing but the specification."""
+MEMORY = "gs://bucket/sweep"
+Place = Path | str | MemoryFiles
+"""A sweep directory, or the disk in memory on which it is MEMORY."""
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(NamedTuple):
     """A turn that was run: steps (first, last] of a trial."""
 
     trial: int
@@ -87,26 +94,25 @@ class SyntheticRunner(Runner):
     def provenance(self, trial: int) -> TrialProvenance:
         """Returns the seeds; pruned like a network would be."""
         layer = {"name": "dense", "parameters": 10, "kept": 5, "emptied": False}
-        return TrialProvenance(
-            initial_seed=derive_seed(0, trial, "initial point"),
-            order_seed=derive_seed(0, trial, "order"),
-            realised_sparsity=0.5,
-            layers=(layer,),
-            examples=100,
-        )
+        seeds = (derive_seed(0, trial, kind) for kind in ("initial point", "order"))
+        return TrialProvenance(*seeds, 0.5, (layer,), examples=100)
 
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         """Runs a turn in slices, until its evaluation, a divergence or a stop."""
         assert 0 <= slot < self.slots
         assert job.until % self.interval == 0
-        self._enter(job.trial)
+        with self._lock:
+            assert job.trial not in self._busy, "a trial runs in two slots"
+            self._busy.add(job.trial)
+            self.most_at_once = max(self.most_at_once, len(self._busy))
+            assert len(self._busy) <= self.slots
         try:
             return self._run(job, stop)
         finally:
-            self._leave(job.trial)
+            with self._lock:
+                self._busy.remove(job.trial)
 
     def _run(self, job: Job, stop: Callable[[], bool]) -> TurnReport:
-        begun = time.monotonic()
         whole = self.trials[job.trial]
         first, chain = 0, sum(ord(c) for c in repr(sorted(job.point.items())))
         if job.state is not None:
@@ -122,35 +128,18 @@ class SyntheticRunner(Runner):
                     break
         with self._lock:
             self.turns.append(Turn(job.trial, first, step))
-        is_evaluated = step == job.until and diverged is None
+        metrics = None
+        if step == job.until and diverged is None:
+            error = float(whole.errors[step // self.interval - 1])
+            metrics = {ERROR: error, "validation/accuracy": 1.0 - error}
+            metrics["train/loss"] = chain / _MODULUS
+        state = TrialState(step, (np.array([chain]), np.zeros(3, np.float32)))
         return TurnReport(
-            trial=job.trial,
-            state=TrialState(step, (np.array([chain]), np.zeros(3, np.float32))),
-            step=step,
-            metrics=self._metrics(whole, step, chain) if is_evaluated else None,
+            *(job.trial, state, step, metrics),
             diverged_step=diverged,
             steps_executed=step - first,
-            seconds=time.monotonic() - begun,
+            seconds=0.001,
         )
-
-    def _metrics(self, whole: WholeTrial, step: int, chain: int) -> dict[str, float]:
-        error = whole.errors[step // self.interval - 1]
-        return {
-            "validation/classification_error": float(error),
-            "validation/accuracy": 1.0 - error,
-            "train/loss": chain / _MODULUS,
-        }
-
-    def _enter(self, trial: int) -> None:
-        with self._lock:
-            assert trial not in self._busy, "a trial runs in two slots"
-            self._busy.add(trial)
-            self.most_at_once = max(self.most_at_once, len(self._busy))
-            assert len(self._busy) <= self.slots
-
-    def _leave(self, trial: int) -> None:
-        with self._lock:
-            self._busy.remove(trial)
 
     @property
     def steps(self) -> int:
@@ -158,10 +147,24 @@ class SyntheticRunner(Runner):
         return sum(turn.last - turn.first for turn in self.turns)
 
 
+def backend_of(
+    runner: Runner | Callable[[StudySpecification], Runner],
+    environment: Mapping[str, str] = ENVIRONMENT,
+    training_inputs: Mapping[str, Any] = TRAINING_INPUTS,
+) -> Backend:
+    """Returns a backend of a given runner, or of one that is made for each study."""
+
+    def prepare(study: StudySpecification, show: object = None) -> PreparedStudy:
+        made = runner if isinstance(runner, SyntheticRunner) else runner(study)
+        return PreparedStudy(made, environment, training_inputs)
+
+    return SimpleNamespace(prepare=prepare, check_data=lambda study: None)
+
+
 def study_of(study: naive_race.Study, **changes: Any) -> StudySpecification:
     """Returns the specification that asks what a naive study asks."""
     values = {
-        "goal": Goal("validation/classification_error", study.goal),
+        "goal": Goal(ERROR, study.goal),
         "points": study.points,
         "step_budget": study.budget,
         "evaluation_interval": EvaluationInterval(steps=study.interval),
@@ -171,98 +174,6 @@ def study_of(study: naive_race.Study, **changes: Any) -> StudySpecification:
         "search_mode": "exhaustive" if study.exhaustive else "race",
     }
     return specification(**{**values, **changes})
-
-
-def layout_of(directory: Path | str, study: StudySpecification) -> CellLayout:
-    return SweepLayout(str(directory)).cell(study.cell.name)
-
-
-@dataclass(frozen=True)
-class SyntheticBackend:
-    """Runs trials on a runner that is given.
-
-    Attributes:
-        runner: a runner, or what makes it when a study is prepared.
-        environment: that studies are run in.
-        training_inputs: sizes and content of the data.
-    """
-
-    runner: Runner | Callable[[StudySpecification], Runner]
-    environment: Mapping[str, str] = field(default_factory=ENVIRONMENT.copy)
-    training_inputs: Mapping[str, Any] = field(default_factory=TRAINING_INPUTS.copy)
-
-    def check(self, study: StudySpecification) -> None:
-        """Knows every name."""
-
-    def check_data(self, study: StudySpecification) -> None:
-        """Has all data."""
-
-    def prepare(
-        self, study: StudySpecification, show: Callable[[str], None] | None = None
-    ) -> PreparedStudy:
-        runner = self.runner
-        if not isinstance(runner, SyntheticRunner):
-            runner = runner(study)
-        return PreparedStudy(runner, self.environment, self.training_inputs)
-
-
-def run(
-    directory: Path | str,
-    study: StudySpecification,
-    runner: SyntheticRunner,
-    *,
-    files: FileSystem | None = None,
-    stop: StopRequest | None = None,
-    said: list[str] | None = None,
-    environment: dict[str, str] = ENVIRONMENT,
-    training_inputs: dict[str, Any] = TRAINING_INPUTS,
-    **options: Any,
-) -> StudyResult:
-    """Runs a study in a sweep directory, as the command does."""
-    files = files or LocalFiles()
-    sweep = SweepLayout(str(directory))
-    start_sweep(files, sweep, SweepSpecification((study,)), "")
-    return run_study(
-        files,
-        sweep.cell(study.cell.name),
-        study,
-        SyntheticBackend(runner, environment, training_inputs),
-        RunContext(
-            stop or StopRequest(),
-            say=(said if said is not None else []).append,
-            **options,
-        ),
-    )
-
-
-def tables(directory: Path | str, study: StudySpecification) -> dict[str, bytes]:
-    """Returns the bytes of the result tables of a closed study."""
-    cell = layout_of(directory, study)
-    reader = StudyReader(LocalFiles(), cell)
-    assert reader.closed() is not None and not reader.problems
-    return {name: Path(cell.table(name)).read_bytes() for name in RESULTS}
-
-
-def frame(directory: Path | str, study: StudySpecification, name: str) -> pd.DataFrame:
-    closed = StudyReader(LocalFiles(), layout_of(directory, study)).closed()
-    assert closed is not None
-    return closed[name]
-
-
-def work(directory: Path | str, study: StudySpecification) -> dict[str, float]:
-    """Returns the totals of the table of work."""
-    found = frame(directory, study, "work")
-    totals = found[found["trial"].isna()]
-    return dict(zip(totals["quantity"], totals["value"], strict=True))
-
-
-def rows_of(found: pd.DataFrame) -> list[naive_race.Row]:
-    """Returns the table of trials in the words of the naive rule."""
-    columns = ("outcome", "end_step", "steps_to_result", "bracket_low", "diverged_step")
-    return [
-        naive_race.Row(*(None if pd.isna(row[name]) else row[name] for name in columns))
-        for _, row in found.iterrows()
-    ]
 
 
 def trials_of(*curves: Sequence[float] | tuple[Sequence[float], int]) -> list:
@@ -285,6 +196,74 @@ SIX_TRIALS = trials_of(
 """Two reach the goal, one diverges, three are out-run."""
 
 
+def located(place: Place) -> tuple[FileSystem, SweepLayout]:
+    if isinstance(place, MemoryFiles):
+        return place, SweepLayout(MEMORY)
+    return LocalFiles(), SweepLayout(str(place))
+
+
+def run(
+    place: Place,
+    study: StudySpecification,
+    runner: SyntheticRunner,
+    stop: StopRequest | None = None,
+    *,
+    files: FileSystem | None = None,
+    environment: dict[str, str] = ENVIRONMENT,
+    training_inputs: dict[str, Any] = TRAINING_INPUTS,
+    **options: Any,
+) -> StudyResult:
+    """Runs a study, as the command does once it has the lock; a disk may be faulty."""
+    own, sweep = located(place)
+    files, cell = files or own, sweep.cell(study.cell.name)
+    start_sweep(files, sweep, SweepSpecification((study,)), "")
+    backend = backend_of(runner, environment, training_inputs)
+    context = RunContext(stop or StopRequest(), **options)
+    return run_study(files, cell, study, backend, context)
+
+
+def launch(
+    place: Place,
+    studies: Sequence[StudySpecification],
+    runner: Runner | Callable[[StudySpecification], Runner],
+    stop: StopRequest | None = None,
+    say: Callable[[str], None] = print,
+) -> SweepOutcome:
+    """Runs studies as the command does: under locks, and only those not finished."""
+    files, sweep = located(place)
+    asked, options = SweepSpecification(tuple(studies)), Options(sweep.root)
+    backend, stop = backend_of(runner), stop or StopRequest()
+    launched = Sweep(files, asked, options, lambda study: backend, stop, say)
+    return launched.run("workload.points = 3\n")
+
+
+def reader_of(place: Place, study: StudySpecification) -> StudyReader:
+    files, sweep = located(place)
+    return StudyReader(files, sweep.cell(study.cell.name))
+
+
+def tables(place: Place, study: StudySpecification) -> dict[str, bytes]:
+    """Returns the bytes of the tables that depend on nothing but the specification."""
+    files, reader = located(place)[0], reader_of(place, study)
+    assert reader.closed() is not None and not reader.problems
+    names = ("trials", "curves")
+    return {name: files.read_bytes(reader.layout.table(name)) for name in names}
+
+
+def frame(place: Place, study: StudySpecification, name: str) -> pd.DataFrame:
+    """Returns a table of a study, closed or open."""
+    return to_frame(reader_of(place, study).tables()[name])
+
+
+def rows_of(found: pd.DataFrame) -> list[naive_race.Row]:
+    """Returns the table of trials in the words of the naive rule."""
+    columns = ("outcome", "end_step", "steps_to_result", "bracket_low", "diverged_step")
+    return [
+        naive_race.Row(*(None if pd.isna(row[name]) else row[name] for name in columns))
+        for _, row in found.iterrows()
+    ]
+
+
 def interrupting(stop: StopRequest, after_slices: int) -> Callable[[int, int], None]:
     """Returns a `before_slice` that asks to stop at the n-th slice of a session."""
     left = [after_slices]
@@ -297,29 +276,22 @@ def interrupting(stop: StopRequest, after_slices: int) -> Callable[[int, int], N
     return before_slice
 
 
-def run_in_sweep(
-    directory: Path | str,
-    study: StudySpecification,
-    runner: SyntheticRunner,
-    *,
-    files: FileSystem | None = None,
-    stop: StopRequest | None = None,
-    said: list[str] | None = None,
-    **options: Any,
-) -> SweepOutcome:
-    """Runs a study as the command does: under its lock, and only if not finished."""
-    backend = SyntheticBackend(runner)
-    heard: list[str] = []
-    try:
-        return Sweep(
-            files or LocalFiles(),
-            SweepSpecification((study,)),
-            Options(str(directory), **options),
-            lambda study: backend,
-            stop or StopRequest(),
-            heard.append,
-        ).run("")
-    finally:
-        result = f"{study.cell.name}: "
-        notes = [sentence for sentence in heard if not sentence.startswith(result)]
-        (said if said is not None else []).extend(notes)
+class Watch:
+    """A clock that runs as fast as a test wants: seconds per look."""
+
+    def __init__(self, seconds_per_look: float):
+        self.now = 0.0
+        self.seconds_per_look = seconds_per_look
+
+    def monotonic(self) -> float:
+        self.now += self.seconds_per_look
+        return self.now
+
+
+def undisturbed(
+    study: naive_race.Study, trials: Sequence[WholeTrial]
+) -> dict[str, bytes]:
+    """Returns the tables of a study that one slot runs without interruption."""
+    disk, asked = MemoryFiles(), study_of(study)
+    run(disk, asked, SyntheticRunner(trials, study.interval))
+    return tables(disk, asked)

@@ -1,9 +1,9 @@
-"""Tables of sweeps that nobody ran, with K* = c1/B + c2 known.
+"""Sweeps that nobody ran, recorded by the package from the errors of their trials.
 
-A trial's steps-to-result grow log-quadratically with the distance of its effective
-learning rate from the best one; rates far above it diverge. Outcomes come from the
-package's own reduction of a race, curves from an error that falls as a power of the
-step and meets the goal at the drawn step.
+Errors are given for each study (`truth`), or those of a `Sweep` with K* = c1/B + c2
+known: a trial's steps-to-result grow log-quadratically with the distance of its
+effective learning rate from the best one, and rates far above it diverge. Its error
+falls as a power of the step and meets the goal at the drawn step.
 """
 
 from __future__ import annotations
@@ -11,53 +11,189 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 
 from dps_tf.analysis import loading
-from dps_tf.analysis.loading import Tables
-from dps_tf.analysis.tables import metaparameter_names, with_open_ends
 from dps_tf.core import (
-    CELL_KEY,
     Cell,
     EvaluationInterval,
-    EvaluationSchedule,
     Goal,
-    RaceRule,
+    Pruning,
     Space,
-    Trajectory,
+    StudySpecification,
     TrialProvenance,
-    TrialResult,
     TrialState,
     TurnReport,
-    points,
-    reduce_study,
 )
 from dps_tf.store import (
     MEASUREMENTS,
-    WORK,
+    CellLayout,
+    FileSystem,
     LocalFiles,
-    StoredTables,
+    RecordedTrial,
+    StudyReader,
     SweepLayout,
     close_study,
-    empty_frame,
+    fingerprint,
     open_study,
     write_json,
     write_table,
 )
-from tests.made_up import rows
-from tests.made_up.rows import ERROR
-from tests.made_up.specifications import specification
+from dps_tf.store.study_tables import study_tables
+from tests.made_up.specifications import ENVIRONMENT, ERROR, specification
+from tests.store.object_store import MemoryFiles
 
+INPUTS = {"training_examples": 54_000, "validation_examples": 6000}
 GIN = "sweep.batch_sizes = (4, 8)\nworkload.goal = @goal()\n"
-ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
-VALIDATION_EXAMPLES = 6000
+INTERVAL = 100
 LEARNING_RATE = ("log", 1e-4, 1.0)
 MOMENTUM = ("reverse_log", 0.9, 0.9999)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A study, and what its trials would do.
+
+    Attributes:
+        errors: error of each trial at its evaluations; NaN where it is seen to diverge.
+        study: specification of the study.
+        bounds: whether an evaluation stops once the goal is out of reach.
+        failed: texts of the errors of trials that fail after their last evaluation.
+        closed: whether the study is finished.
+    """
+
+    errors: Sequence[Sequence[float]]
+    study: StudySpecification
+    bounds: bool = False
+    failed: Mapping[int, str] = field(default_factory=dict)
+    closed: bool = True
+
+    def report(self, trial: int, place: int, error: float) -> TurnReport:
+        """Returns the report of the turn that ends with evaluation 1, 2, ..."""
+        interval = self.study.evaluations.interval
+        state = TrialState(place * interval, ())
+        report = TurnReport(trial, state, state.step, steps_executed=interval)
+        if np.isnan(error):
+            return replace(report, diverged_step=report.step)
+        nearly = self.study.goal.threshold * 1.05
+        is_bound = self.bounds and error > nearly
+        metrics = {
+            ERROR: nearly if is_bound else error,
+            "validation/cross_entropy": 3.2 * error,
+            "train/loss": 3.0 * error,
+        }
+        return replace(report, metrics=metrics, is_bound=is_bound)
+
+    def write(self, files: FileSystem, layout: CellLayout) -> None:
+        """Writes the study as training leaves it, but no log if it is closed."""
+        record = open_study(files, layout, self.study, ENVIRONMENT, INPUTS)
+        sparsity = self.study.cell.sparsity
+        layer = {"name": "dense", "parameters": 1000, "emptied": False}
+        layers = ({**layer, "kept": round(1000 * (1 - sparsity))},) if sparsity else ()
+        for trial, errors in enumerate(self.errors):
+            facts = TrialProvenance(trial, trial, sparsity, layers)
+            record.add_provenance(trial, facts)
+            for place, error in enumerate(errors, start=1):
+                record.add_report(self.report(trial, place, float(error)))
+                met = self.study.goal.reaches(error) and self.study.stop_at_goal
+                if met or np.isnan(error):
+                    break
+            if trial in self.failed:
+                record.add_failure(trial, self.failed[trial])
+        if not self.closed:
+            record.snapshot(force=True)
+            return
+        row, frames = study_tables(self.study, record.history, INPUTS, closed=True)
+        close_study(files, layout.root, study=row, **frames)
+
+
+def truth(
+    errors: Sequence[Sequence[float]],
+    *,
+    interval: int = INTERVAL,
+    bounds: bool = False,
+    failed: Mapping[int, str] | None = None,
+    closed: bool = True,
+    **changes: Any,
+) -> Truth:
+    """Returns a study with these errors; changes are those of its specification."""
+    asked = {
+        "points": len(errors),
+        "step_budget": max(map(len, errors)) * interval,
+        "evaluation_interval": EvaluationInterval(steps=interval),
+        "finishers": 1,
+        # Of no value at an end of a range K* would be a bound only.
+        "space": Space.from_dict({"learning_rate": ("discrete", (0.1, 0.2))}),
+    }
+    study = specification(**{**asked, **changes})
+    return Truth(errors, study, bounds, failed or {}, closed)
+
+
+def random_truth(rng, trials=12, evaluations=15, **changes) -> Truth:
+    """Returns curves that fall from about 0.5, some of which diverge."""
+    rate = rng.uniform(0.02, 0.5, (trials, 1))
+    level = np.exp(-rate * np.arange(1, evaluations + 1)) * 0.6
+    errors = np.clip(level + rng.normal(0, 0.03, (trials, evaluations)), 0, 1)
+    errors = np.round(errors, 2)  # Ties, and values equal to the threshold.
+    for trial in range(trials):
+        if rng.random() < 0.25:
+            errors[trial, rng.integers(evaluations) :] = np.nan
+    return truth(errors, **changes)
+
+
+def write(
+    directory: Path | str, truths: Sequence[Truth], files: FileSystem | None = None
+) -> Path | str:
+    """Writes a sweep as training leaves it, and returns its directory."""
+    files, layout = files or LocalFiles(), SweepLayout(str(directory))
+    cells = {each.study.cell.name: each for each in truths}
+    write_json(files, layout.marker, {})
+    write_json(files, layout.sweep, {"cells": list(cells)})
+    files.write_atomic(layout.config, GIN.encode())
+    for name, each in cells.items():
+        each.write(files, layout.cell(name))
+    return directory
+
+
+def load(files: MemoryFiles, *directories: str, **arguments: Any) -> loading.Tables:
+    """Returns what `load` returns of sweeps in memory, but no trace of where they are.
+
+    A file system in memory saves the time of disks, and of names for directories.
+    """
+    with mock.patch.object(loading, "files_for", lambda directory: files):
+        return replace(loading.load(*directories, **arguments), sweeps=())
+
+
+def closing(**changes: Any) -> dict[str, Any]:
+    """Returns what closes a study of three trials: one reached, one not, one failed."""
+    errors = [[0.5, 0.4, 0.3, 0.2, 0.2, 0.2, 0.1], [0.5] * 7, [0.5] * 3]
+    text = 'out of "memory",\nreally'
+    files, layout = MemoryFiles(), CellLayout("sweep/cells/cell")
+    truth(errors, failed={2: text}, **changes).write(files, layout)
+    closed = StudyReader(files, layout).closed()
+    [row] = closed.pop("studies").to_dict("records")
+    return {"study": row, **closed}
+
+
+def without_format(content: Any) -> bytes:
+    """Returns a record as it was written before formats had numbers."""
+    record = {"content": content, "sha256": fingerprint(content)}
+    return f"{json.dumps(record, sort_keys=True, indent=2)}\n".encode()
+
+
+def tables(*truths: Truth) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Returns the tables (studies, trials, curves) of a sweep of studies."""
+    files = MemoryFiles()
+    write("memory://sweep", truths, files)
+    found = load(files, "memory://sweep")
+    return found.studies, found.trials, found.curves
 
 
 @dataclass(frozen=True)
@@ -99,258 +235,116 @@ def smoothness_ratio(sparsity: float) -> float:
     return 1 + 1.6 * sparsity**2
 
 
-def make(sweep: Sweep = Sweep()) -> StoredTables:  # noqa: B008 (frozen)
-    """Returns the tables of a made-up sweep, the same for the same argument."""
-    studies, trials, curves, measurements = [], [], [], []
-    grid = itertools.product(
-        sweep.optimizers, sweep.sparsities, sweep.seeds, sweep.batch_sizes
-    )
-    for optimizer, sparsity, seed, batch_size in grid:
-        identity = {
-            "workload": sweep.workload,
-            "optimizer": optimizer,
-            "sparsity_method": "snip" if sparsity else "none",
-            "seed": seed,
-            "batch_size": batch_size,
-            "sparsity": sparsity,
-            **dict(sweep.axes),
-            "precision": sweep.precision,
-        }
-        studies.append(_study(sweep, identity))
-        cell_trials, cell_curves = _trials(sweep, identity)
-        trials += cell_trials
-        curves += [table.assign(**identity) for table in cell_curves]
-        if sweep.measured:
-            measurements += _measurements(identity, cell_trials)
-    return StoredTables(
-        pd.DataFrame(studies),
-        rows.typed(trials),
-        pd.concat(curves, ignore_index=True),
-        pd.DataFrame(measurements) if measurements else _nothing_measured(),
-    )
-
-
-def tables_of(*made: StoredTables, goal: float | None = None) -> Tables:
-    """Returns the tables of one or several made-up sweeps, as `load` would."""
-    studies, trials, curves, measurements = (
-        pd.concat([getattr(one, name) for one in made], ignore_index=True)
-        for name in ("studies", "trials", "curves", "measurements")
-    )
-    trials = with_open_ends(trials, studies)
-    record = StoredTables(studies, trials, curves, measurements)
-    return loading.tables_of(record, goal)
-
-
-def _study(sweep: Sweep, identity: dict[str, Any]) -> dict[str, Any]:
-    return rows.study(
-        Goal(ERROR, sweep.goal),
-        **identity,
-        step_budget=sweep.step_budget,
-        points=sweep.points,
-        finishers=sweep.finishers,
-        search_mode=sweep.search_mode,
-        evaluation_interval=sweep.interval,
-        evaluation_examples=VALIDATION_EXAMPLES,
-        space=json.dumps(_space(identity["optimizer"]).to_json()),
-        closed=sweep.closed,
-        prunable="kernels_and_biases" if any(sweep.sparsities) else "none",
-    )
-
-
-def _space(optimizer: str) -> Space:
-    names = {"learning_rate": LEARNING_RATE}
-    if optimizer != "sgd":
-        names["momentum"] = MOMENTUM
-    return Space.from_dict(names)
-
-
-def _trials(
-    sweep: Sweep, identity: dict[str, Any]
-) -> tuple[list[dict[str, Any]], list[pd.DataFrame]]:
-    optimizer, batch_size = identity["optimizer"], identity["batch_size"]
-    drawn = points(_space(optimizer), "sobol", identity["seed"], sweep.points)
-    # A list of whole numbers: the same generator state on every platform.
-    key = [batch_size, identity["seed"], int(1000 * identity["sparsity"])]
-    random = np.random.default_rng([*key, len(optimizer)])
-    best = c1_of(identity["sparsity"]) / batch_size + c2_of(optimizer)
-    schedule = EvaluationSchedule(sweep.interval)
-    states, exact = [], []
-    for number, point in enumerate(drawn):
-        steps, diverged = _fate(point, best, batch_size, random)
-        if batch_size in sweep.hopeless:
-            steps = math.inf
-        if not sweep.closed and number >= sweep.points // 2:
-            states.append(Trajectory(last_step=2 * sweep.interval))
-        elif number < sweep.failed:
-            states.append(Trajectory(last_step=sweep.interval, failed="disk full"))
-        elif diverged:
-            seen = schedule.at_or_after(diverged)
-            states.append(Trajectory(last_step=seen, diverged_step=diverged))
-        else:
-            finish = schedule.at_or_after(math.ceil(min(steps, 1e9)))
-            finish = finish if finish <= sweep.step_budget else None
-            last = finish or schedule.last_within(sweep.step_budget)
-            states.append(Trajectory(last_step=last, finish_step=finish))
-        exact.append(steps)
-    mode = sweep.search_mode == "exhaustive"
-    rule = RaceRule(
-        sweep.points, sweep.finishers, sweep.step_budget, schedule, exhaustive=mode
-    )
-    ends = reduce_study(states, rule).trials
-    layers = _layers(identity["sparsity"])
-    found = [
-        rows.trial(identity, number, ended, layers=layers, **drawn[number])
-        for number, ended in enumerate(ends)
-    ]
-    return found, [_curve(sweep, n, end, exact[n]) for n, end in enumerate(ends)]
-
-
-def _fate(
-    point: dict[str, float], best: float, batch_size: int, random: np.random.Generator
-) -> tuple[float, int]:
-    """Returns (steps-to-result, step of divergence or 0)."""
-    rate = point["learning_rate"] / (1 - point.get("momentum", 0.0))
-    best_rate = min(0.02 * batch_size, 1.2) / 4
-    octaves = math.log2(rate / best_rate)
-    noise = 2 ** random.normal(0.0, 0.08)
-    if octaves > 3:
-        return math.inf, 1 + int(random.integers(1, 120))
-    return best * noise * 2 ** min(0.12 * octaves**2, 40), 0
-
-
-def _layers(sparsity: float) -> str:
-    kept = 1 - sparsity
-    layers = [
-        {"name": "conv", "parameters": 800, "kept": round(800 * kept**0.3)},
-        {"name": "conv_1", "parameters": 51_200, "kept": round(51_200 * kept**1.1)},
-        {"name": "dense", "parameters": 10_240, "kept": round(10_240 * kept**0.8)},
-    ]
-    return json.dumps([{**layer, "emptied": False} for layer in layers if sparsity])
-
-
-def _curve(sweep: Sweep, number: int, ended: TrialResult, exact: float) -> pd.DataFrame:
-    steps = np.arange(sweep.interval, ended.end_step + 1, sweep.interval)
-    meets = max(1, math.floor(sweep.goal * VALIDATION_EXAMPLES))
-    crossing = min(exact, 1e9)
-    wrong = np.floor(meets * np.maximum((crossing / np.maximum(steps, 1)) ** 0.6, 0))
-    wrong = np.where(steps >= crossing, np.minimum(wrong, meets), wrong)
-    wrong = np.where(steps < crossing, np.maximum(wrong, meets + 1), wrong)
-    error = np.minimum(wrong, 0.9 * VALIDATION_EXAMPLES) / VALIDATION_EXAMPLES
-    if ended.outcome == "infeasible":
-        error = np.full(len(steps), 0.9)
-    return pd.DataFrame(
-        {
-            "trial": number,
-            "step": steps,
-            "is_bound": False,
-            ERROR: error,
-            "validation/cross_entropy": 3.2 * error,
-            "train/loss": 3.0 * error,
-        }
-    )
-
-
-def _measurements(
-    identity: dict[str, Any], trials: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Returns what was measured along the best trial, if any met the goal."""
-    ends = [(row["steps_to_result"], row["trial"]) for row in trials]
-    found: list[dict[str, Any]] = []
-    for end, trial in sorted(pair for pair in ends if pair[0])[:1]:
-        for step in np.unique(np.geomspace(1, end, 10).astype(int)):
-            noise, square = 25.0 * step**0.25, 1.0 / step**0.3
-            values = {
-                "smoothness": 9 * smoothness_ratio(identity["sparsity"]) * step**0.12,
-                "gradient_square": square,
-                "noise_trace": noise * square,
-                "noise_scale": noise,
-            }
-            at = {**identity, "trial": trial, "step": int(step), "examples": 5000}
-            found += [
-                {**at, "quantity": name, "value": float(value)}
-                for name, value in values.items()
-            ]
-    return found
-
-
-def _nothing_measured() -> pd.DataFrame:
-    frame = empty_frame(MEASUREMENTS)
-    frame.insert(len(CELL_KEY), "precision", pd.Series(dtype=object))
-    return frame
-
-
-def write_sweep(directory: Path, made: StoredTables) -> Path:
-    """Writes closed studies and returns the directory."""
-    files, sweep = LocalFiles(), SweepLayout(str(directory))
-    write_json(files, sweep.marker, {})
-    files.write_atomic(sweep.config, GIN.encode())
-    studies = made.studies.astype(object).to_dict("records")
-    cells = [Cell.from_json(row).name for row in studies]
-    write_json(files, sweep.sweep, {"cells": cells})
-    for row in studies:
-        identity = Cell.from_json(row).to_json()
-        layout = sweep.cell(Cell.from_json(row).name)
-        trials, curves, measured = (
-            _of_cell(table, identity)
-            for table in (made.trials, made.curves, made.measurements)
-        )
-        origin = {"origin": {}, "environments": [ENVIRONMENT]}
-        write_json(files, layout.study, origin)
-        untuned = [n for n in metaparameter_names(trials) if trials[n].isna().all()]
-        trials = trials.drop(columns=untuned)
-        close_study(
-            files,
-            layout.root,
-            study=row,
-            trials=trials,
-            curves=curves,
-            work=empty_frame(WORK),
-        )
-        if len(measured):
-            write_table(files, layout.measurements, measured, MEASUREMENTS)
+def write_sweep(
+    directory: Path | str, sweep: Sweep, files: FileSystem | None = None
+) -> Path | str:
+    """Writes a made-up sweep, the same for the same argument; returns its directory."""
+    files, layout = files or LocalFiles(), SweepLayout(str(directory))
+    truths = list(_truths(sweep))
+    write(directory, truths, files)
+    for each in truths if sweep.measured else ():
+        cell = layout.cell(each.study.cell.name)
+        reader = StudyReader(files, cell)
+        best = reader.best_trial()
+        if best is not None:
+            measured = _measurements(each.study.cell, reader.trial(best))
+            write_table(files, cell.measurements, measured, MEASUREMENTS)
     return directory
 
 
-def _of_cell(table: pd.DataFrame, identity: dict) -> pd.DataFrame:
-    chosen = np.logical_and.reduce([table[k] == v for k, v in identity.items()])
-    return table[chosen].drop(columns="precision").reset_index(drop=True)
+def make(*sweeps: Sweep, goal: float | None = None) -> loading.Tables:
+    """Returns the tables of made-up sweeps, as `load` would."""
+    files = MemoryFiles()
+    names = [f"memory://{number}" for number in range(len(sweeps))]
+    for name, sweep in zip(names, sweeps, strict=True):
+        write_sweep(name, sweep, files)
+    return load(files, *names, goal=goal)
 
 
 def write_open_study(directory: Path, batch_size: int = 64) -> Path:
     """Writes a study of four trials: one reached, one diverged, one runs, one waits."""
-    files, sweep = LocalFiles(), SweepLayout(str(directory))
-    study = specification(
-        batch_size,
-        name="mnist_simple_cnn",
-        dataset="mnist",
-        network="simple_cnn",
-        goal=Goal(ERROR, 0.03),
-        points=4,
-        step_budget=1000,
-        evaluation_interval=EvaluationInterval(steps=100),
-        finishers=1,
-    )
-    write_json(files, sweep.marker, {})
-    write_json(files, sweep.sweep, {"cells": [study.cell.name]})
-    layout = sweep.cell(study.cell.name)
-    inputs = {"training_examples": 54_000, "validation_examples": 6_000}
-    record = open_study(files, layout, study, ENVIRONMENT, inputs)
-    for trial, errors in enumerate(([0.2, 0.1, 0.03], [0.9], [0.5])):
-        record.add_provenance(trial, TrialProvenance(trial, trial))
-        for place, error in enumerate(errors):
-            record.add_report(_report(trial, 100 * (place + 1), error))
-    record.snapshot(force=True)
-    return directory
+    errors = [[0.2, 0.1, 0.03], [math.nan], [0.5]]
+    asked = {"name": "mnist_simple_cnn", "dataset": "mnist", "network": "simple_cnn"}
+    asked |= {"goal": Goal(ERROR, 0.03), "points": 4, "step_budget": 1000}
+    begun = truth(errors, batch_size=batch_size, closed=False, **asked)
+    return write(directory, [begun])
 
 
-def _report(trial: int, step: int, error: float) -> TurnReport:
-    diverged = trial == 1
-    return TurnReport(
-        trial=trial,
-        state=TrialState(step, (np.zeros(1),)),
-        step=step,
-        metrics=None if diverged else {ERROR: error, "train/loss": error},
-        diverged_step=step - 50 if diverged else None,
-        steps_executed=100,
-        seconds=1.0,
+def _truths(sweep: Sweep) -> Iterator[Truth]:
+    grid = itertools.product(
+        sweep.optimizers, sweep.sparsities, sweep.seeds, sweep.batch_sizes
     )
+    for optimizer, sparsity, seed, batch_size in grid:
+        names = {"learning_rate": LEARNING_RATE}
+        if optimizer != "sgd":
+            names["momentum"] = MOMENTUM
+        study = specification(
+            batch_size,
+            sparsity,
+            seed=seed,
+            axes=sweep.axes,
+            name=sweep.workload,
+            optimizer=optimizer,
+            goal=Goal(ERROR, sweep.goal),
+            space=Space.from_dict(names),
+            points=sweep.points,
+            step_budget=sweep.step_budget,
+            evaluation_interval=EvaluationInterval(steps=sweep.interval),
+            finishers=sweep.finishers,
+            search_mode=sweep.search_mode,
+            pruning=Pruning("kernels_and_biases"),
+            precision=sweep.precision,
+        )
+        errors = list(_errors(sweep, study))
+        if not sweep.closed:
+            half = sweep.points // 2
+            errors[half:] = [row[:2] for row in errors[half:]]
+        errors[: sweep.failed] = [row[:1] for row in errors[: sweep.failed]]
+        failed = dict.fromkeys(range(sweep.failed), "disk full")
+        yield Truth(errors, study, failed=failed, closed=sweep.closed)
+
+
+def _errors(sweep: Sweep, study: StudySpecification) -> np.ndarray:
+    """Returns the errors of all trials at all evaluations."""
+    cell = study.cell
+    # A list of whole numbers: the same generator state on every platform.
+    key = [cell.batch_size, cell.seed, int(1000 * cell.sparsity), len(cell.optimizer)]
+    random = np.random.default_rng(key)
+    drawn = pd.DataFrame(study.workload.draw(cell.seed, sweep.points))
+    rates = drawn["learning_rate"] / (1 - drawn.get("momentum", 0.0))
+    octaves = np.log2(rates.to_numpy() / (min(0.02 * cell.batch_size, 1.2) / 4))
+    exponents = 0.12 * octaves**2 + random.normal(0.0, 0.08, len(octaves))
+    best = c1_of(cell.sparsity) / cell.batch_size + c2_of(cell.optimizer)
+    never = (octaves > 3) | (cell.batch_size in sweep.hopeless)
+    reached = np.where(never, 1e9, np.minimum(best * 2**exponents, 1e9))
+    diverged = np.where(octaves > 3, random.integers(2, 121, len(octaves)), np.inf)
+    steps = np.arange(sweep.interval, sweep.step_budget + 1, sweep.interval)
+    examples = INPUTS["validation_examples"]
+    meets = max(1, math.floor(sweep.goal * examples))
+    wrong = np.floor(meets * (reached[:, np.newaxis] / steps) ** 0.6)
+    wrong = np.where(
+        steps < reached[:, np.newaxis],
+        np.maximum(wrong, meets + 1),
+        np.minimum(wrong, meets),
+    )
+    errors = np.minimum(wrong / examples, 0.9)
+    errors = np.where(steps < diverged[:, np.newaxis], errors, np.nan)
+    if sweep.closed and sweep.search_mode == "race":
+        # The record would not keep what comes after the end of the race.
+        rank = min(sweep.finishers + sweep.failed, sweep.points)
+        return errors[:, steps < sorted(reached)[rank - 1] + sweep.interval]
+    return errors
+
+
+def _measurements(cell: Cell, trial: RecordedTrial) -> pd.DataFrame:
+    """Returns what was measured along a trial that met the goal."""
+    step = np.unique(np.geomspace(1, trial.steps_to_result, 10).astype(int))
+    noise, square = 25.0 * step**0.25, 1.0 / step**0.3
+    values = {
+        "smoothness": 9 * smoothness_ratio(cell.sparsity) * step**0.12,
+        "gradient_square": square,
+        "noise_trace": noise * square,
+        "noise_scale": noise,
+    }
+    rows = pd.DataFrame({"step": step, **values}).melt("step", var_name="quantity")
+    return rows.assign(**cell.to_json(), trial=trial.number, examples=5000)

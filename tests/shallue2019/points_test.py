@@ -37,8 +37,7 @@ def made(mode: str, workload: str = RESNET, **changes) -> Tables:
         search_mode=mode,
         measured=False,
     )
-    tables = make(replace(sweep, **changes))
-    return tables_of(StoredTables(**vars(tables)))
+    return make(replace(sweep, **changes))
 
 
 def panel_of(figure, title: str):

@@ -14,12 +14,16 @@ from dps_tf.store import (
     close_study,
     reopen_study,
 )
-from tests.made_up import rows
+from tests.made_up.sweeps import closing
 from tests.store.faulty_files import at_every_write_point
 from tests.store.object_store import MemoryFiles
 
-OLD = rows.closing()
-NEW = {**OLD, "study": rows.study(points=4), "trials": rows.trials(end_step=800)}
+OLD = closing()
+NEW = {
+    **OLD,
+    "study": {**OLD["study"], "points": 4},
+    "trials": OLD["trials"].assign(end_step=800),
+}
 
 
 def read_closed(files: FileSystem, directory: str, wanted=CLOSING_TABLES):

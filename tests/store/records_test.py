@@ -18,7 +18,7 @@ from dps_tf.store import (
     set_aside,
 )
 from dps_tf.store.records import decode_record
-from tests.made_up.rows import without_format
+from tests.made_up.sweeps import without_format
 from tests.store.object_store import MemoryFiles
 
 JSON = st.recursive(

@@ -26,13 +26,22 @@ from dps_tf.store import (
     write_table,
 )
 from dps_tf.store.layout import segments
-from tests.made_up import rows, specifications
+from tests.made_up import specifications
+from tests.made_up.sweeps import closing, without_format
 from tests.store.object_store import MemoryFiles
+
+MEASURED = {
+    "trial": 0,
+    "step": 100,
+    "quantity": "smoothness",
+    "value": 3.25,
+    "examples": 1000,
+}
 
 
 def _close(files, sweep, batch_size, **metaparameters):
     cell = sweep.cell(f"b{batch_size}")
-    tables = rows.closing(batch_size=batch_size)
+    tables = closing(batch_size=batch_size)
     tables["trials"] = tables["trials"].assign(**metaparameters)
     close_study(files, cell.root, **tables)
     return cell
@@ -54,7 +63,8 @@ def test_closed_cells_are_joined_in_the_order_of_their_identity():
     assert tables.studies["batch_size"].tolist() == [8, 64, 512]
     assert tables.trials["batch_size"].unique().tolist() == [8, 64, 512]
     assert tables.trials["trial"].tolist() == [0, 1, 2] * 3
-    assert len(tables.curves) == 63 and len(tables.work) == 9
+    assert tables.curves["trial"].tolist() == [*[0] * 7, *[1] * 6, *[2] * 3] * 3
+    assert len(tables.work) == 3 * 21
     assert len(tables.measurements) == 0 and tables.problems == ()
     assert tables.studies["closed"].all()
 
@@ -113,7 +123,7 @@ def test_open_cells_are_read_from_their_logs():
     assert tables.studies["closed"].tolist() == [True, True, True, False]
     first = tables.trials[tables.trials["batch_size"] == 1024].iloc[0]
     assert first["outcome"] == "complete"
-    assert len(tables.curves) == 63 + 2
+    assert (tables.curves["batch_size"] == 1024).sum() == 2
     assert len(tables.problems) == 1 and "b2048" in tables.problems[0]
     study = reader.study(layout.root.rpartition("/")[2])
     assert study.result().finishers[0] == (first["steps_to_result"], 0)
@@ -124,7 +134,7 @@ def test_open_cells_are_read_from_their_logs():
 def test_a_damaged_closed_cell_is_read_from_its_logs_and_told():
     files, sweep = _sweep()
     layout = _open(files, sweep, 16)
-    close_study(files, layout.root, **rows.closing(batch_size=16))
+    close_study(files, layout.root, **closing(batch_size=16))
     path = layout.table("curves")
     files.write_atomic(path, files.read_bytes(path)[:-5])
     before = dict(files.objects)
@@ -146,7 +156,8 @@ def test_measurements_are_read_from_open_and_closed_cells():
     files, sweep = _sweep()
     for batch_size in (64, 1024):
         path = sweep.cell(f"b{batch_size}").measurements
-        measured = rows.measurements(batch_size=batch_size)
+        cell = specifications.specification(batch_size).cell.to_json()
+        measured = pd.DataFrame([{**cell, **MEASURED}])
         write_table(files, path, measured, MEASUREMENTS)
     files.write_atomic(sweep.cell("b8").measurements, b"junk")
     tables = SweepReader(files, sweep.root).tables()
@@ -181,9 +192,7 @@ def test_what_has_the_form_of_before_is_refused_and_stays_as_it_is(left):
         files.write_atomic(f"{segments(log)}/00000001", encode_event(session))
         paths[left] = log
     else:
-        files.write_atomic(
-            paths[left], rows.without_format(read_json(files, paths[left]))
-        )
+        files.write_atomic(paths[left], without_format(read_json(files, paths[left])))
     before = dict(files.objects)
     told = f"^{paths[left]} was written before formats had numbers, .* commit 31a3605"
     with pytest.raises(OtherFormatError, match=told):

@@ -20,14 +20,21 @@ from dps_tf.store import (
     encode_table,
 )
 from dps_tf.store.tables import decode_table, to_frame
-from tests.made_up import rows
+from tests.made_up.sweeps import closing
 
+CLOSING = closing()
+TRIALS_TABLE = CLOSING["trials"].assign(initial_seed=[2**63 - 1, 0, 1])
+CURVES_TABLE = CLOSING["curves"]
+WORK_TABLE = CLOSING["work"]
+CURVES_TABLE.loc[3, "validation/cross_entropy"] = float("nan")
 EXAMPLES = {
-    "studies": pd.DataFrame([rows.study()]),
-    "trials": rows.trials(),
-    "curves": rows.curves(),
-    "measurements": rows.measurements(),
-    "work": rows.work(),
+    "studies": pd.DataFrame([CLOSING["study"]]),
+    "trials": TRIALS_TABLE,
+    "curves": CURVES_TABLE,
+    "measurements": TRIALS_TABLE[[*CELL_KEY, "trial"]].assign(
+        step=100, quantity="smoothness", value=3.25, examples=1000
+    ),
+    "work": WORK_TABLE,
 }
 
 
@@ -60,8 +67,8 @@ def test_every_table_comes_back_with_its_columns_and_types(name):
 
 
 def test_equal_rows_in_any_order_give_equal_bytes():
-    expected = encode_table(rows.curves(), CURVES)
-    frame = rows.curves()
+    expected = encode_table(CURVES_TABLE, CURVES)
+    frame = CURVES_TABLE
     shuffled = frame.sample(frac=1, random_state=1)[sorted(frame.columns)]
     assert encode_table(shuffled, CURVES) == expected
     converted = frame.astype({"step": "Int64", "seed": "int32"})
@@ -72,43 +79,41 @@ def test_equal_rows_in_any_order_give_equal_bytes():
 
 
 def test_metrics_come_in_the_stated_order_and_names_sorted():
-    columns = list(_back(rows.curves(**{"a/metric": 1.0}), CURVES).columns)
+    columns = list(_back(CURVES_TABLE.assign(**{"a/metric": 1.0}), CURVES).columns)
     assert columns[len(CELL_KEY) :] == [
         *("trial", "step", "is_bound"),
         *("validation/classification_error", "validation/cross_entropy"),
         *("train/loss", "a/metric"),
     ]
-    columns = list(_back(rows.trials(momentum=0.9, decay_steps=1.0), TRIALS).columns)
+    columns = list(
+        _back(TRIALS_TABLE.assign(momentum=0.9, decay_steps=1.0), TRIALS).columns
+    )
     assert columns[-3:] == ["decay_steps", "learning_rate", "momentum"]
 
 
 def test_a_file_holds_checksums_and_no_pandas_metadata():
-    data = encode_table(rows.trials(), TRIALS)
+    data = encode_table(TRIALS_TABLE, TRIALS)
     file = pq.ParquetFile(io.BytesIO(data))
     assert set(file.metadata.metadata) == {b"checksum", b"ARROW:schema"}
     assert b"pandas" not in data
-    assert data == encode_table(rows.trials(), TRIALS)
+    assert data == encode_table(TRIALS_TABLE, TRIALS)
     assert len(pq.read_table(io.BytesIO(data))) == 3, "any reader of Parquet reads it"
-
-
-def _with(frame, **columns):
-    return frame.assign(**columns)
 
 
 @pytest.mark.parametrize(
     ("frame", "schema", "complaint"),
     [
-        (rows.trials().drop(columns="outcome"), TRIALS, "lacks.*outcome"),
-        (_with(rows.work(), extra=1.0), WORK, "unknown.*extra"),
-        (_with(rows.trials(), end_step=0.5), TRIALS, "end_step.*whole"),
-        (_with(rows.trials(), end_step=None), TRIALS, "end_step.*missing"),
-        (_with(rows.trials(), outcome=1), TRIALS, "outcome.*text"),
-        (_with(rows.trials(), momentum="a"), TRIALS, "momentum.*number"),
-        (_with(rows.trials(), seed=2**63), TRIALS, "seed.*whole"),
-        (_with(rows.curves(), is_bound="False"), CURVES, "is_bound.*flag"),
-        (_with(rows.curves(), is_bound=0), CURVES, "is_bound.*flag"),
-        (_with(rows.curves(), step=1), CURVES, "repeat"),
-        (_with(rows.work(), trial=None), WORK, "repeat"),
+        (TRIALS_TABLE.drop(columns="outcome"), TRIALS, "lacks.*outcome"),
+        (WORK_TABLE.assign(extra=1.0), WORK, "unknown.*extra"),
+        (TRIALS_TABLE.assign(end_step=0.5), TRIALS, "end_step.*whole"),
+        (TRIALS_TABLE.assign(end_step=None), TRIALS, "end_step.*missing"),
+        (TRIALS_TABLE.assign(outcome=1), TRIALS, "outcome.*text"),
+        (TRIALS_TABLE.assign(momentum="a"), TRIALS, "momentum.*number"),
+        (TRIALS_TABLE.assign(seed=2**63), TRIALS, "seed.*whole"),
+        (CURVES_TABLE.assign(is_bound="False"), CURVES, "is_bound.*flag"),
+        (CURVES_TABLE.assign(is_bound=0), CURVES, "is_bound.*flag"),
+        (CURVES_TABLE.assign(step=1), CURVES, "repeat"),
+        (WORK_TABLE.assign(trial=None), WORK, "repeat"),
     ],
 )
 def test_what_does_not_fit_the_schema_is_refused(frame, schema, complaint):
@@ -116,7 +121,7 @@ def test_what_does_not_fit_the_schema_is_refused(frame, schema, complaint):
         encode_table(frame, schema)
 
 
-INTACT = encode_table(rows.trials(), TRIALS)
+INTACT = encode_table(TRIALS_TABLE, TRIALS)
 
 
 @given(st.integers(0, len(INTACT) * 8 - 1))
@@ -138,7 +143,7 @@ NUMBERS = st.floats() | st.sampled_from([0.1, 1e-323, -0.0, 2.0**53])
 
 @given(st.lists(NUMBERS, min_size=1, max_size=20))
 def test_numbers_keep_their_bits(values):
-    one = rows.curves().iloc[[0] * len(values)]
+    one = CURVES_TABLE.iloc[[0] * len(values)]
     frame = one.assign(trial=range(len(values)), **{"train/loss": values})
     back = _back(frame, CURVES)["train/loss"].to_numpy()
     expected = np.array(values, np.float64)

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from dps_tf.analysis.loading import load
 from dps_tf.core import Space, UserError
 from dps_tf.store import encode_event, scan
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.core.naive_race import Study, WholeTrial, answer
 from tests.made_up.studies import (
     SyntheticRunner,
-    frame,
     interrupting,
-    layout_of,
+    reader_of,
     rows_of,
     run,
     study_of,
@@ -57,7 +57,7 @@ def test_trials_run_one_by_one_each_to_its_own_goal(tmp_path, oracle):
         t.trial for t in runner.turns
     )
     assert runner.most_at_once == 1
-    found = frame(tmp_path, study(oracle), "trials")
+    found = load(tmp_path).trials
     assert rows_of(found) == list(answer(TRIALS, FIVE).rows)
     assert found["learning_rate"].between(1e-4, 1.0).all()
     assert found["momentum"].between(0.9, 0.9999).all()
@@ -87,10 +87,7 @@ def test_search_that_learns_differs_from_one_that_does_not(tmp_path):
     run(tmp_path / "a", study(BAYESIAN), SyntheticRunner(TRIALS))
     worse = [TRIALS[i] for i in (3, 2, 0, 1, 4)]
     run(tmp_path / "b", study(BAYESIAN), SyntheticRunner(worse))
-    a, b = (
-        list(frame(tmp_path / name, study(BAYESIAN), "trials")["learning_rate"])
-        for name in "ab"
-    )
+    a, b = (list(load(tmp_path / name).trials["learning_rate"]) for name in "ab")
     assert a[:2] == b[:2]
     assert a[2:] != b[2:]
 
@@ -112,9 +109,7 @@ def test_failing_trial_stops_nobody_and_is_tried_again(tmp_path):
     ]
     result = run(tmp_path, study(RANDOM), SyntheticRunner(TRIALS))
     assert result.decided
-    assert rows_of(frame(tmp_path, study(RANDOM), "trials")) == list(
-        answer(TRIALS, FIVE).rows
-    )
+    assert rows_of(load(tmp_path).trials) == list(answer(TRIALS, FIVE).rows)
 
 
 def test_a_recorded_point_that_the_oracle_would_not_choose_is_refused(tmp_path):
@@ -122,7 +117,7 @@ def test_a_recorded_point_that_the_oracle_would_not_choose_is_refused(tmp_path):
     interrupted = SyntheticRunner(TRIALS, before_slice=interrupting(stop, 6))
     with pytest.raises(Interrupted):
         run(tmp_path, study(RANDOM), interrupted, stop=stop)
-    log = Path(layout_of(tmp_path, study(RANDOM)).log("main"))
+    log = Path(reader_of(tmp_path, study(RANDOM)).layout.log("main"))
     events = scan(log.read_bytes()).events
     for event in events:
         if event["kind"] == "point" and event["trial"] == 0:

@@ -3,26 +3,35 @@ from __future__ import annotations
 import random
 import threading
 import time
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dps_tf.core import Job, TurnReport
-from dps_tf.store import Irreproducible, StoreError, StudyHistory
+from dps_tf.store import Irreproducible, StoreError, StudyHistory, study_record
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.core.naive_race import Study, answer
 from tests.core.race_test import studies
-from tests.made_up.memory_studies import KeptFiles, MemoryStudy, Watch, undisturbed
 from tests.made_up.studies import (
     SIX,
     SIX_TRIALS,
     SyntheticRunner,
+    Watch,
+    frame,
     interrupting,
+    reader_of,
     rows_of,
+    run,
     study_of,
+    tables,
     trials_of,
+    undisturbed,
 )
+from tests.store.object_store import MemoryFiles
+
+STUDY = study_of(SIX)
 
 
 @settings(max_examples=60)
@@ -31,18 +40,17 @@ def test_tables_are_those_of_the_naive_rule_for_any_slots_and_slices(
     found, slots, slice_steps
 ):
     study, trials = found
-    one = MemoryStudy(study_of(study))
+    disk, asked = MemoryFiles(), study_of(study)
     runner = SyntheticRunner(trials, study.interval, slots, slice_steps)
-    todo = one.drive(runner)
-    assert todo.decided
+    assert run(disk, asked, runner).decided
     expected = answer(trials, study)
-    assert rows_of(one.frame("trials")) == list(expected.rows)
-    curves = one.frame("curves")
+    assert rows_of(frame(disk, asked, "trials")) == list(expected.rows)
+    curves = frame(disk, asked, "curves")
     for number, row in enumerate(expected.rows):
         steps = list(curves[curves["trial"] == number]["step"])
         last = row.end_step if row.diverged_step is None else row.diverged_step - 1
         assert steps == list(range(study.interval, last + 1, study.interval))
-    assert one.tables() == undisturbed(study, trials)
+    assert tables(disk, asked) == undisturbed(study, trials)
 
 
 @settings(max_examples=40)
@@ -50,7 +58,7 @@ def test_tables_are_those_of_the_naive_rule_for_any_slots_and_slices(
 def test_interruptions_leave_no_trace_in_the_tables(found, seed):
     study, trials = found
     rng = random.Random(seed)
-    one = MemoryStudy(study_of(study))
+    disk, asked, said = MemoryFiles(), study_of(study), []
     for _ in range(200):
         stop = StopRequest()
         runner = SyntheticRunner(
@@ -61,15 +69,40 @@ def test_interruptions_leave_no_trace_in_the_tables(found, seed):
             before_slice=interrupting(stop, rng.randint(1, 8)),
         )
         try:
-            one.drive(runner, stop, watch=Watch(rng.choice([0.0, 30.0])))
+            watch = Watch(rng.choice([0.0, 30.0]))
+            with mock.patch.object(study_record, "time", watch):
+                run(disk, asked, runner, stop, say=said.append)
             break
         except Interrupted:
-            assert not one.result().decided
+            assert not reader_of(disk, asked).result().decided
         # What was done once is never done again: nothing was lost.
     else:
         pytest.fail("no progress")
-    assert one.problems == []
-    assert one.tables() == undisturbed(study, trials)
+    assert not any(line.startswith("note: ") for line in said)
+    assert tables(disk, asked) == undisturbed(study, trials)
+
+
+class KeptFiles(MemoryFiles):
+    """Remembers what was on the disk after each write, as a kill would leave it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history: list[dict[str, tuple[bytes, float]]] = []
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        super().write_atomic(path, data)
+        self.history.append(dict(self.objects))
+
+    def remove(self, path: str) -> None:
+        if path in self.objects:
+            super().remove(path)
+            self.history.append(dict(self.objects))
+
+    def after(self, writes: int) -> MemoryFiles:
+        """Returns the disk as a kill after that many writes leaves it."""
+        files = MemoryFiles()
+        files.objects = dict(self.history[writes])
+        return files
 
 
 @settings(max_examples=15)
@@ -78,22 +111,24 @@ def test_kill_after_any_write_leaves_a_study_that_goes_on(found, often, seed):
     study, trials = found
     rng = random.Random(seed)
     expected = undisturbed(study, trials)
-    first = MemoryStudy(study_of(study), KeptFiles())
+    disk, asked = KeptFiles(), study_of(study)
     runner = SyntheticRunner(trials, study.interval, slots=2, slice_steps=4)
-    first.drive(runner, watch=Watch(30.0 if often else 0.0))
-    writes = range(len(first.files.history))
+    with mock.patch.object(study_record, "time", Watch(30.0 if often else 0.0)):
+        run(disk, asked, runner)
+    writes = range(len(disk.history))
     for write in rng.sample(writes, min(12, len(writes))):
-        second = MemoryStudy(first.study, first.files.after(write))
-        second.drive(SyntheticRunner(trials, study.interval))
+        second, said = disk.after(write), []
+        run(second, asked, SyntheticRunner(trials, study.interval), say=said.append)
         # The log is on the disk before the states are.
-        assert all(told.startswith("No state is left") for told in second.problems)
-        assert second.tables() == expected
+        lost = "note: No state is left"
+        assert all(told.startswith(lost) for told in said)
+        assert tables(second, asked) == expected
 
 
 @pytest.mark.parametrize("slots", [2, 4, 6])
 def test_slots_execute_little_more_than_the_floor(slots):
-    one, runner = MemoryStudy(study_of(SIX)), SyntheticRunner(SIX_TRIALS, slots=slots)
-    one.drive(runner)
+    disk, runner = MemoryFiles(), SyntheticRunner(SIX_TRIALS, slots=slots)
+    run(disk, STUDY, runner)
     floor = sum(row.end_step for row in answer(SIX_TRIALS, SIX).rows)
     assert floor <= runner.steps <= floor + 2 * slots * SIX.interval
 
@@ -106,17 +141,16 @@ def test_trials_run_side_by_side_in_as_many_slots_as_there_are():
             barrier.wait()
 
     runner = SyntheticRunner(SIX_TRIALS, slots=3, before_slice=meet)
-    MemoryStudy(study_of(SIX)).drive(runner)
+    run(MemoryFiles(), STUDY, runner)
     assert runner.turns  # all three met, or the barrier would have broken
 
 
 def test_feasible_budget_that_runs_out_is_said():
     study = Study(0.25, 10, 50, points=3, finishers=1, feasible=True, max_draws=7)
     trials = trials_of(*[([1] * 5, 5)] * 7)
-    one = MemoryStudy(study_of(study))
-    todo = one.drive(SyntheticRunner(trials, slots=2))
-    assert todo.exhausted and todo.decided and todo.prefix == 7
-    assert one.result().draws_exhausted
+    disk, asked = MemoryFiles(), study_of(study)
+    result = run(disk, asked, SyntheticRunner(trials, slots=2))
+    assert result.draws_exhausted and result.decided and len(result.trials) == 7
 
 
 def failing(*numbers: int, at: int = 0):
@@ -133,12 +167,12 @@ def failing(*numbers: int, at: int = 0):
 @pytest.mark.parametrize("at", [0, 10, 14])
 def test_failing_trial_is_tried_alone_and_stops_nobody(slots, at):
     # Trial 1 would be K_(1) at 30; without it K_(1) = 40, and one finisher is missing.
-    one = MemoryStudy(study_of(SIX))
+    disk = MemoryFiles()
     runner = SyntheticRunner(
         SIX_TRIALS, slots=slots, slice_steps=2, before_slice=failing(1, at=at)
     )
-    one.drive(runner)
-    found = one.frame("trials").set_index("trial")
+    run(disk, STUDY, runner)
+    found = frame(disk, STUDY, "trials").set_index("trial")
     assert found.loc[1, "outcome"] == "failed"
     assert "MemoryError: no memory for trial 1" in found.loc[1, "error"]
     assert found.loc[1, "end_step"] == at // 10 * 10
@@ -149,7 +183,7 @@ def test_failing_trial_is_tried_alone_and_stops_nobody(slots, at):
         "complete",
         "incomplete",
     ]
-    result = one.result()
+    result = reader_of(disk, STUDY).result()
     assert result.finishers == ((40, 4),)
     assert not result.decided
 
@@ -171,15 +205,15 @@ def test_trial_that_only_fails_in_company_is_not_failed():
                 with lock:
                     running.discard(job.trial)
 
-    one = MemoryStudy(study_of(SIX))
+    disk = MemoryFiles()
     slowly = Crowded(SIX_TRIALS, slots=3, before_slice=lambda *_: time.sleep(0.002))
-    one.drive(slowly)
-    assert one.tables() == undisturbed(SIX, SIX_TRIALS)
-    assert one.history()[2].failures == []
+    run(disk, STUDY, slowly)
+    assert tables(disk, STUDY) == undisturbed(SIX, SIX_TRIALS)
+    assert reader_of(disk, STUDY).history[2].failures == []
 
 
 def test_failing_trial_is_tried_again_on_three_starts_and_then_no_more():
-    one = MemoryStudy(study_of(SIX))
+    disk = MemoryFiles()
     tried = []
     for _ in range(5):
         runner = SyntheticRunner(
@@ -189,20 +223,20 @@ def test_failing_trial_is_tried_again_on_three_starts_and_then_no_more():
                 failing(1)(trial, step),
             ),
         )
-        one.drive(runner)
+        run(disk, STUDY, runner)
         tried.append(None)
     # In each of three starts: once with the others, once alone.
     assert tried == [1, 1, None] * 3 + [None] * 2
-    assert len(one.history()[1].failures) == 3
-    assert one.result().trials[1].outcome == "failed"
+    assert len(reader_of(disk, STUDY).history[1].failures) == 3
+    assert reader_of(disk, STUDY).result().trials[1].outcome == "failed"
 
 
 def test_trial_that_recovers_leaves_no_trace():
-    one = MemoryStudy(study_of(SIX))
-    one.drive(SyntheticRunner(SIX_TRIALS, before_slice=failing(1, 4, at=10)))
-    assert not one.result().decided
-    one.drive(SyntheticRunner(SIX_TRIALS))
-    assert one.tables() == undisturbed(SIX, SIX_TRIALS)
+    disk = MemoryFiles()
+    run(disk, STUDY, SyntheticRunner(SIX_TRIALS, before_slice=failing(1, 4, at=10)))
+    assert not reader_of(disk, STUDY).result().decided
+    run(disk, STUDY, SyntheticRunner(SIX_TRIALS))
+    assert tables(disk, STUDY) == undisturbed(SIX, SIX_TRIALS)
 
 
 def test_trial_that_cannot_be_pruned_fails_and_stops_nobody():
@@ -212,22 +246,23 @@ def test_trial_that_cannot_be_pruned_fails_and_stops_nobody():
                 raise MemoryError("no memory for scores")
             return super().provenance(trial)
 
-    one = MemoryStudy(study_of(SIX))
-    one.drive(Unprunable(SIX_TRIALS, slots=2))
-    found = one.frame("trials").set_index("trial")
+    disk = MemoryFiles()
+    run(disk, STUDY, Unprunable(SIX_TRIALS, slots=2))
+    found = frame(disk, STUDY, "trials").set_index("trial")
     assert found.loc[1, "outcome"] == "failed"
     assert "no memory for scores" in found.loc[1, "error"]
     assert list(found["outcome"]).count("failed") == 1
-    one.drive(SyntheticRunner(SIX_TRIALS))
-    assert one.tables() == undisturbed(SIX, SIX_TRIALS)
+    run(disk, STUDY, SyntheticRunner(SIX_TRIALS))
+    assert tables(disk, STUDY) == undisturbed(SIX, SIX_TRIALS)
 
 
 def test_failed_trial_that_others_out_ran_decides_nothing():
     # Trial 5 fails at 30, and K_(2) = 40 of trial 4 needs it to 30 only.
-    one = MemoryStudy(study_of(SIX))
-    one.drive(SyntheticRunner(SIX_TRIALS, slots=3, before_slice=failing(5, at=30)))
-    assert one.result().decided
-    assert one.tables() == undisturbed(SIX, SIX_TRIALS)
+    disk = MemoryFiles()
+    runner = SyntheticRunner(SIX_TRIALS, slots=3, before_slice=failing(5, at=30))
+    run(disk, STUDY, runner)
+    assert reader_of(disk, STUDY).result().decided
+    assert tables(disk, STUDY) == undisturbed(SIX, SIX_TRIALS)
 
 
 @pytest.mark.parametrize(
@@ -239,15 +274,15 @@ def test_errors_that_are_no_trials_own_end_the_run_with_all_saved(error):
         if trial == 4 and step == 10:
             raise error
 
-    one = MemoryStudy(study_of(SIX))
+    disk = MemoryFiles()
     runner = SyntheticRunner(SIX_TRIALS, slots=2, before_slice=before_slice)
     with pytest.raises(type(error)):
-        one.drive(runner)
-    assert one.history()[4].failures == []
+        run(disk, STUDY, runner)
+    assert reader_of(disk, STUDY).history[4].failures == []
     done = sum(turn.last - turn.first for turn in runner.turns)
     again = SyntheticRunner(SIX_TRIALS)
-    one.drive(again)
-    assert one.tables() == undisturbed(SIX, SIX_TRIALS)
+    run(disk, STUDY, again)
+    assert tables(disk, STUDY) == undisturbed(SIX, SIX_TRIALS)
     assert all(
         turn.first
         >= max((t.last for t in runner.turns if t.trial == turn.trial), default=0)
@@ -256,15 +291,16 @@ def test_errors_that_are_no_trials_own_end_the_run_with_all_saved(error):
 
 
 def test_other_numbers_for_an_evaluation_that_is_known_are_refused():
-    one = MemoryStudy(study_of(SIX))
+    disk = MemoryFiles()
     stop = StopRequest()
+    runner = SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 9))
     with pytest.raises(Interrupted):
-        one.drive(SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 9)), stop)
-    for path in [path for path in one.files.objects if "/states/" in path]:
-        one.files.remove(path)
+        run(disk, STUDY, runner, stop)
+    for path in [path for path in disk.objects if "/states/" in path]:
+        disk.remove(path)
     other = trials_of(*[[0.5] * 5] * 6)
     with pytest.raises(Irreproducible, match=r"Trial \d gave .* 0\.5"):
-        one.drive(SyntheticRunner(other))
+        run(disk, STUDY, SyntheticRunner(other))
 
 
 def test_versions_may_stop_an_evaluation_elsewhere_and_differ_in_nothing_else():
@@ -285,16 +321,16 @@ def test_versions_may_stop_an_evaluation_elsewhere_and_differ_in_nothing_else():
 
 
 def test_a_stop_that_comes_first_of_all_changes_nothing():
-    one, stop = MemoryStudy(study_of(SIX)), StopRequest()
+    disk, stop = MemoryFiles(), StopRequest()
     stop.set()
     runner = SyntheticRunner(SIX_TRIALS)
     with pytest.raises(Interrupted):
-        one.drive(runner, stop)
+        run(disk, STUDY, runner, stop)
     assert runner.turns == []
 
 
 def test_a_stop_that_comes_when_all_is_decided_is_no_interruption():
-    one, stop = MemoryStudy(study_of(SIX)), StopRequest()
-    one.drive(SyntheticRunner(SIX_TRIALS))
+    disk, stop = MemoryFiles(), StopRequest()
+    run(disk, STUDY, SyntheticRunner(SIX_TRIALS))
     stop.set()
-    assert one.drive(SyntheticRunner(SIX_TRIALS), stop).decided
+    assert run(disk, STUDY, SyntheticRunner(SIX_TRIALS), stop).decided

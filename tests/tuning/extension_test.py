@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 
 from tests.core.naive_race import Study, answer
 from tests.core.race_test import studies
-from tests.made_up.memory_studies import MemoryStudy, undisturbed
-from tests.made_up.studies import SyntheticRunner, rows_of, study_of, trials_of
+from tests.made_up.studies import (
+    SyntheticRunner,
+    frame,
+    rows_of,
+    run,
+    study_of,
+    tables,
+    trials_of,
+    undisturbed,
+)
+from tests.store.object_store import MemoryFiles
 
 
 @st.composite
@@ -41,15 +50,15 @@ def extensions(draw: st.DrawFn) -> tuple[Study, Study, list]:
 @given(extensions(), st.sampled_from([1, 3]), st.sampled_from([1, 3]))
 def test_asking_for_more_is_asking_at_once(found, slots_first, slots_then):
     first, then, trials = found
-    one = MemoryStudy(study_of(first))
+    disk, asked, said = MemoryFiles(), study_of(first), []
     runner = SyntheticRunner(trials, then.interval, slots_first)
-    one.drive(runner)
-    one.study = study_of(then)
+    run(disk, asked, runner)
+    asked = study_of(then)
     again = SyntheticRunner(trials, then.interval, slots_then)
-    one.drive(again)
-    assert one.problems == []
-    assert rows_of(one.frame("trials")) == list(answer(trials, then).rows)
-    assert one.tables() == undisturbed(then, trials)
+    run(disk, asked, again, say=said.append)
+    assert said == []
+    assert rows_of(frame(disk, asked, "trials")) == list(answer(trials, then).rows)
+    assert tables(disk, asked) == undisturbed(then, trials)
     # What was trained is trained on, never again.
     for turn in again.turns:
         before = [t.last for t in runner.turns if t.trial == turn.trial]
@@ -71,28 +80,27 @@ TRIALS = trials_of(
 )
 def test_each_kind_of_more_costs_only_what_is_missing(less):
     first = dataclasses.replace(LARGE, **less)
-    one = MemoryStudy(study_of(first))
+    disk, asked = MemoryFiles(), study_of(first)
     runners = [SyntheticRunner(TRIALS) for _ in range(3)]
-    one.drive(runners[0])
-    one.study = study_of(LARGE)
-    one.drive(runners[1])
-    MemoryStudy(one.study).drive(runners[2])
+    run(disk, asked, runners[0])
+    asked = study_of(LARGE)
+    run(disk, asked, runners[1])
+    run(MemoryFiles(), asked, runners[2])
     assert 0 < runners[1].steps < runners[2].steps
     assert runners[0].steps + runners[1].steps == runners[2].steps
 
 
 def test_without_states_more_is_trained_from_the_beginning_to_the_same_end():
-    one = MemoryStudy(study_of(dataclasses.replace(LARGE, budget=20)))
-    one.drive(SyntheticRunner(TRIALS))
-    for path in [path for path in one.files.objects if "/states/" in path]:
-        one.files.remove(path)
-    one.study = study_of(LARGE)
-    first = one.open()
+    disk, asked = MemoryFiles(), study_of(dataclasses.replace(LARGE, budget=20))
+    run(disk, asked, SyntheticRunner(TRIALS))
+    for path in [path for path in disk.objects if "/states/" in path]:
+        disk.remove(path)
+    asked, said = study_of(LARGE), []
     again = SyntheticRunner(TRIALS)
-    one.drive(again)
-    assert one.tables() == undisturbed(LARGE, TRIALS)
+    run(disk, asked, again, say=said.append)
+    assert tables(disk, asked) == undisturbed(LARGE, TRIALS)
     begun_again = sorted({turn.trial for turn in again.turns})
     assert {turn.first for turn in again.turns} == {0, 10, 20, 30, 40}
     # Never silently from zero.
-    (told,) = [p for p in first.problems if p.startswith("No state is left")]
+    (told,) = [p for p in said if p.startswith("note: No state is left")]
     assert f"({', '.join(map(str, begun_again))})" in told

@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -17,9 +18,22 @@ from dps_tf.store import study_record
 from dps_tf.tuning.driver import assign
 from tests.core.naive_race import answer
 from tests.core.race_test import studies
-from tests.made_up.memory_studies import MemoryStudy, Watch, undisturbed
-from tests.made_up.studies import SIX, SIX_TRIALS, SyntheticRunner, rows_of, study_of
+from tests.made_up.studies import (
+    SIX,
+    SIX_TRIALS,
+    SyntheticRunner,
+    Watch,
+    frame,
+    reader_of,
+    rows_of,
+    run,
+    study_of,
+    tables,
+    undisturbed,
+)
 from tests.store.object_store import MemoryFiles
+
+STUDY = study_of(SIX)
 
 
 @dataclass(frozen=True)
@@ -101,14 +115,15 @@ class LosingRunner(SyntheticRunner):
 @given(studies(), st.sampled_from([1, 2, 4]), st.integers(0, 2**32))
 def test_slots_that_are_lost_leave_no_trace_in_the_tables(found, slots, seed):
     study, trials = found
-    one = MemoryStudy(study_of(study))
+    disk, asked = MemoryFiles(), study_of(study)
     runner = LosingRunner(trials, study.interval, slots, seed=seed, chance=0.2)
     # Nearly every look is a snapshot: a loss costs all that was not saved.
-    assert one.drive(runner, watch=Watch(seconds_per_look=20.0)).decided
-    assert rows_of(one.frame("trials")) == list(answer(trials, study).rows)
-    assert one.tables() == undisturbed(study, trials)
-    assert one.history().trials
-    assert not any(trial.failures for trial in one.history().trials.values())
+    with mock.patch.object(study_record, "time", Watch(seconds_per_look=20.0)):
+        assert run(disk, asked, runner).decided
+    assert rows_of(frame(disk, asked, "trials")) == list(answer(trials, study).rows)
+    assert tables(disk, asked) == undisturbed(study, trials)
+    known = reader_of(disk, asked).history.trials.values()
+    assert known and not any(trial.failures for trial in known)
 
 
 class SlowFiles(MemoryFiles):
@@ -129,9 +144,11 @@ def test_saving_takes_no_more_than_its_share_of_the_time(monkeypatch, share):
     monkeypatch.setattr(study_record, "SNAPSHOT_SHARE", share)
     watch = Watch(seconds_per_look=20.0)
     files = SlowFiles(watch)
-    MemoryStudy(study_of(SIX), files).drive(SyntheticRunner(SIX_TRIALS), watch=watch)
-    # The first comes before anything is known, the last because all is at an end.
-    assert 2 <= files.saves <= 2 + share * watch.now / 10.0
+    monkeypatch.setattr(study_record, "time", watch)
+    run(files, STUDY, SyntheticRunner(SIX_TRIALS))
+    # The first comes before anything is known, two because all is at an end: the states
+    # and the tables.
+    assert 3 <= files.saves <= 3 + share * watch.now / 10.0
 
 
 def test_one_slow_save_does_not_put_off_the_next_for_ever(monkeypatch):
@@ -139,44 +156,45 @@ def test_one_slow_save_does_not_put_off_the_next_for_ever(monkeypatch):
     monkeypatch.setattr(study_record, "SNAPSHOT_LIMIT", 200.0)
     watch = Watch(seconds_per_look=20.0)
     files = SlowFiles(watch)
-    MemoryStudy(study_of(SIX), files).drive(SyntheticRunner(SIX_TRIALS), watch=watch)
+    monkeypatch.setattr(study_record, "time", watch)
+    run(files, STUDY, SyntheticRunner(SIX_TRIALS))
     # A look may come late by two, and saving itself takes one and a half.
     assert files.saves >= watch.now / (200.0 + 2 * 20.0 + 30.0) - 1
-    assert files.saves > 2
+    assert files.saves > 3
 
 
 def test_the_log_is_written_while_saving_states_waits(monkeypatch):
     monkeypatch.setattr(study_record, "SNAPSHOT_SHARE", 1e-6)
     monkeypatch.setattr(study_record, "SNAPSHOT_LIMIT", math.inf)
     watch = Watch(seconds_per_look=20.0)
+    monkeypatch.setattr(study_record, "time", watch)
     files = SlowFiles(watch)
-    one = MemoryStudy(study_of(SIX), files)
     known = []
 
     def look(trial: int, step: int) -> None:
-        trials = one.history().trials.values()
+        trials = reader_of(files, STUDY).history.trials.values()
         known.append(sum(len(trial.evaluations) for trial in trials))
 
-    one.drive(SyntheticRunner(SIX_TRIALS, before_slice=look), watch=watch)
-    assert files.saves == 2
+    run(files, STUDY, SyntheticRunner(SIX_TRIALS, before_slice=look))
+    assert files.saves == 3
     assert len(set(known)) > 3
 
 
 def test_a_trial_that_kills_two_processes_has_failed_and_stops_nobody():
-    one = MemoryStudy(study_of(SIX))
+    disk = MemoryFiles()
     runner = LosingRunner(SIX_TRIALS, slots=2, killers=frozenset({0}))
-    one.drive(runner)
+    run(disk, STUDY, runner)
     assert len([turn for turn in runner.turns if turn.trial == 0]) == 2
-    result = one.result()
+    result = reader_of(disk, STUDY).result()
     assert result.trials[0].outcome == "failed"
     assert result.finishers == ((30, 1), (40, 4))
-    one.drive(SyntheticRunner(SIX_TRIALS))
-    assert one.tables() == undisturbed(SIX, SIX_TRIALS)
+    run(disk, STUDY, SyntheticRunner(SIX_TRIALS))
+    assert tables(disk, STUDY) == undisturbed(SIX, SIX_TRIALS)
 
 
 def test_a_state_stays_where_it_is_unless_a_slot_would_be_idle():
     runner = LosingRunner(SIX_TRIALS, slots=2)
-    MemoryStudy(study_of(SIX)).drive(runner)
+    run(MemoryFiles(), STUDY, runner)
     assert runner.moves < len(runner.turns) / 4
 
 

@@ -11,23 +11,25 @@ from types import SimpleNamespace
 import pytest
 
 from dps_tf.core import UserError
-from dps_tf.store import read_json
 from dps_tf.tuning.cluster_slots import SlotPool
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
-from tests.made_up.memory_studies import LAYOUT, MemoryStudy
+from tests.made_up.specifications import ENVIRONMENT
 from tests.made_up.studies import (
-    ENVIRONMENT,
     SIX,
     SIX_TRIALS,
     TRAINING_INPUTS,
     SyntheticRunner,
+    reader_of,
+    run,
     study_of,
 )
+from tests.store.object_store import MemoryFiles
 
 ray_engine = pytest.importorskip("dps_tf.tuning.ray_engine", exc_type=ImportError)
 ray_cluster = pytest.importorskip("dps_tf.tuning.ray_cluster", exc_type=ImportError)
 
+STUDY = study_of(SIX)
 OTHER = {**ENVIRONMENT, "instruction_sets": "neon"}
 
 
@@ -46,7 +48,7 @@ class Cluster(SimpleNamespace):
 
 
 def runner_of(cluster, *, allowed=False):
-    return ray_engine.RayRunner(study_of(SIX), cluster, lambda: False, allowed)
+    return ray_engine.RayRunner(STUDY, cluster, lambda: False, allowed)
 
 
 def test_a_slot_that_rounds_otherwise_is_refused():
@@ -88,17 +90,17 @@ def test_a_slot_with_other_data_is_refused_whatever_is_allowed():
 
 def test_machines_of_another_kind_are_in_the_record_before_their_first_turn():
     told, seen = [OTHER], []
-    one = MemoryStudy(study_of(SIX))
+    disk = MemoryFiles()
 
     class Runner(SyntheticRunner):
         def new_environments(self):
             return [told.pop()] if told else []
 
         def run(self, slot, job, stop):
-            seen.append(read_json(one.files, LAYOUT.study)["environments"])
+            seen.append(reader_of(disk, STUDY).environments)
             return super().run(slot, job, stop)
 
-    assert one.drive(Runner(SIX_TRIALS)).decided
+    assert run(disk, STUDY, Runner(SIX_TRIALS)).decided
     assert seen[0] == seen[-1] == [ENVIRONMENT, OTHER]
 
 

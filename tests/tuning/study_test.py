@@ -8,27 +8,25 @@ from pathlib import Path
 import keras_tuner
 import pytest
 
+from dps_tf.analysis.loading import load
 from dps_tf.core import Goal, Space, UserError
 from dps_tf.store import NETWORK, LocalFiles, read_json
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.study import is_finished
 from tests.core.naive_race import answer
-from tests.made_up.specifications import ERROR
+from tests.made_up.specifications import ENVIRONMENT, ERROR
 from tests.made_up.studies import (
-    ENVIRONMENT,
     SIX,
     SIX_TRIALS,
     TRAINING_INPUTS,
     SyntheticRunner,
-    frame,
     interrupting,
-    layout_of,
+    reader_of,
     rows_of,
     run,
     study_of,
     tables,
     trials_of,
-    work,
 )
 
 STUDY = study_of(SIX)
@@ -43,24 +41,23 @@ def undisturbed(tmp_path_factory) -> Path:
 
 
 def test_closed_study_holds_what_the_rule_says(undisturbed):
-    assert rows_of(frame(undisturbed, STUDY, "trials")) == list(
-        answer(SIX_TRIALS, SIX).rows
-    )
-    curves = frame(undisturbed, STUDY, "curves")
+    assert rows_of(load(undisturbed).trials) == list(answer(SIX_TRIALS, SIX).rows)
+    curves = load(undisturbed).curves
     assert list(curves[curves["trial"] == 1]["step"]) == [10, 20, 30]
     assert list(curves[curves["trial"] == 1][ERROR]) == [1, 1, 0]
-    assert work(undisturbed, STUDY)["work_ratio"] == 1.0
+    work = load(undisturbed).work.set_index("quantity")["value"]
+    assert work["work_ratio"] == 1.0
 
 
 def test_record_names_the_machine_the_data_and_what_was_asked(undisturbed):
-    record = read_json(LocalFiles(), layout_of(undisturbed, STUDY).study)
+    record = read_json(LocalFiles(), reader_of(undisturbed, STUDY).layout.study)
     assert record["specification"] == STUDY.to_json()
     assert record["environments"] == [ENVIRONMENT]
     assert record["training_inputs"] == TRAINING_INPUTS
 
 
 def test_finished_study_is_finished_for_itself_and_not_for_more(undisturbed):
-    layout = layout_of(undisturbed, STUDY)
+    layout = reader_of(undisturbed, STUDY).layout
     assert is_finished(LocalFiles(), layout, STUDY)
     more = study_of(dataclasses.replace(SIX, finishers=3))
     assert not is_finished(LocalFiles(), layout, more)
@@ -117,7 +114,7 @@ def test_another_network_is_refused(tmp_path):
     stopped("c0ffee" * 10)
     with pytest.raises(UserError, match=r"another network: .*c0ffeec0ffee .* decafdec"):
         stopped("decaf" * 12)
-    record = read_json(LocalFiles(), layout_of(tmp_path, STUDY).study)
+    record = read_json(LocalFiles(), reader_of(tmp_path, STUDY).layout.study)
     assert record["training_inputs"][NETWORK] == "c0ffee" * 10
 
 
@@ -132,7 +129,9 @@ def test_a_study_whose_trials_all_failed_at_once_begins_anew_with_the_repaired_n
         inputs = {**TRAINING_INPUTS, NETWORK: network}
         for _ in range(3):
             runner = SyntheticRunner(SIX_TRIALS, before_slice=broken)
-            result = run(tmp_path, STUDY, runner, training_inputs=inputs, said=said)
+            result = run(
+                tmp_path, STUDY, runner, training_inputs=inputs, say=said.append
+            )
             assert {trial.outcome for trial in result.trials} == {"failed"}
     assert sum("is begun anew with another network" in line for line in said) == 1
     inputs = {**TRAINING_INPUTS, NETWORK: "f00d" * 15}
@@ -157,7 +156,7 @@ def test_another_machine_is_refused_allowed_by_flag_and_recorded(undisturbed, tm
         environment=other,
         allow_other_machine=True,
     )
-    record = read_json(LocalFiles(), layout_of(tmp_path, STUDY).study)
+    record = read_json(LocalFiles(), reader_of(tmp_path, STUDY).layout.study)
     assert record["environments"] == [ENVIRONMENT, other]
     assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
 
@@ -167,7 +166,7 @@ def test_another_machine_may_round_otherwise_where_it_is_allowed(tmp_path):
     interrupted = SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 9))
     with pytest.raises(Interrupted):
         run(tmp_path, STUDY, interrupted, stop=stop)
-    for state in Path(layout_of(tmp_path, STUDY).states).iterdir():
+    for state in Path(reader_of(tmp_path, STUDY).layout.states).iterdir():
         state.unlink()
     # Errors of 1 there are 0.9 here, and all that is known is trained again.
     here = [
@@ -182,12 +181,10 @@ def test_another_machine_may_round_otherwise_where_it_is_allowed(tmp_path):
         environment=other,
         allow_other_machine=True,
     )
-    curves = frame(tmp_path, STUDY, "curves")
+    curves = load(tmp_path).curves
     first = curves[curves["trial"] == 0].sort_values("step")
     assert list(first[ERROR]) == [1, 1, 0.9, 0.9]
-    assert rows_of(frame(tmp_path, STUDY, "trials")) == list(
-        answer(SIX_TRIALS, SIX).rows
-    )
+    assert rows_of(load(tmp_path).trials) == list(answer(SIX_TRIALS, SIX).rows)
 
 
 def test_nobody_reaching_everybody_at_once_and_everybody_diverging_close(tmp_path):
@@ -201,15 +198,15 @@ def test_nobody_reaching_everybody_at_once_and_everybody_diverging_close(tmp_pat
         result = run(tmp_path / name, STUDY, runner)
         assert result.decided
         expected = answer(trials, SIX)
-        assert rows_of(frame(tmp_path / name, STUDY, "trials")) == list(expected.rows)
+        assert rows_of(load(tmp_path / name).trials) == list(expected.rows)
         assert result.finishers == expected.finishers
-    everybody = frame(tmp_path / "everybody", STUDY, "trials")
+    everybody = load(tmp_path / "everybody").trials
     # Those that never began are recorded like those that did.
     assert (everybody["initial_seed"] > 0).all()
 
 
 def keras_tuner_files(directory: Path) -> list[Path]:
-    return sorted(Path(layout_of(directory, STUDY).keras_tuner).rglob("*.json"))
+    return sorted(Path(reader_of(directory, STUDY).layout.keras_tuner).rglob("*.json"))
 
 
 def numbers(value) -> list[float]:
@@ -237,7 +234,7 @@ def test_stock_keras_tuner_reloads_the_project(undisturbed, capsys, build):
     tuner = keras_tuner.RandomSearch(
         build,
         keras_tuner.Objective("steps_to_result", "min"),
-        directory=layout_of(undisturbed, STUDY).root,
+        directory=reader_of(undisturbed, STUDY).layout.root,
         project_name="keras_tuner",
     )
     tuner.reload()

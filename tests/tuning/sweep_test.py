@@ -9,13 +9,17 @@ from functools import partial
 
 import pytest
 
-from dps_tf.core import StudyResult, SweepSpecification, TrialResult, UserError
+from dps_tf.core import (
+    StudyResult,
+    StudySpecification,
+    SweepSpecification,
+    TrialResult,
+    UserError,
+)
 from dps_tf.store import LocalFiles, Lock, LockLost, Owner, SweepLayout, read_json
 from dps_tf.tuning import sweep
 from dps_tf.tuning.interruption import Interrupted, StopRequest
-from dps_tf.tuning.options import Options
 from dps_tf.tuning.sweep import (
-    Sweep,
     SweepOutcome,
     check_directory,
     describe_failures,
@@ -24,8 +28,9 @@ from dps_tf.tuning.sweep import (
 )
 from tests.core.naive_race import Study
 from tests.made_up.studies import (
-    SyntheticBackend,
+    MEMORY,
     SyntheticRunner,
+    launch,
     run,
     study_of,
     trials_of,
@@ -38,29 +43,14 @@ CELLS = tuple(study_of(SMALL, batch_size=size) for size in (8, 16, 32))
 SWEEP = SweepSpecification(CELLS)
 
 
-def launch(
-    directory, runner_of, stop=None, said=None, cells=CELLS, files=None
-) -> SweepOutcome:
-    """Runs the cells; `runner_of` makes a runner for each batch size."""
-    backend = SyntheticBackend(lambda study: runner_of(study.cell.batch_size))
-    return Sweep(
-        files or LocalFiles(),
-        SweepSpecification(cells),
-        Options(str(directory)),
-        lambda study: backend,
-        stop or StopRequest(),
-        (said if said is not None else []).append,
-    ).run("workload.points = 3\n")
-
-
 def test_cells_run_in_order_and_each_is_told(tmp_path):
     order, said = [], []
 
-    def runner_of(batch_size: int) -> SyntheticRunner:
-        order.append(batch_size)
+    def runner_of(study: StudySpecification) -> SyntheticRunner:
+        order.append(study.cell.batch_size)
         return SyntheticRunner(TRIALS)
 
-    outcome = launch(tmp_path, runner_of, said=said)
+    outcome = launch(tmp_path, CELLS, runner_of, say=said.append)
     assert order == [8, 16, 32]
     assert list(outcome.ran) == [study.cell.name for study in CELLS]
     assert outcome.failed == [] and outcome.busy == {}
@@ -76,31 +66,31 @@ def test_finished_cells_are_not_run_again_and_need_no_runner(tmp_path):
     for study in CELLS[:2]:
         run(tmp_path, study, SyntheticRunner(TRIALS))
 
-    def runner_of(batch_size: int) -> SyntheticRunner:
-        assert batch_size == 32
+    def runner_of(study: StudySpecification) -> SyntheticRunner:
+        assert study.cell.batch_size == 32
         return SyntheticRunner(TRIALS)
 
-    outcome = launch(tmp_path, runner_of)
+    outcome = launch(tmp_path, CELLS, runner_of)
     assert outcome.finished_before == [study.cell.name for study in CELLS[:2]]
     assert list(outcome.ran) == [CELLS[2].cell.name]
-    again = launch(tmp_path, lambda size: pytest.fail("nothing is left to run"))
+    again = launch(tmp_path, CELLS, lambda study: pytest.fail("nothing is left to run"))
     assert len(again.finished_before) == 3 and not again.ran
 
 
 def test_failed_trial_in_one_cell_does_not_stop_the_next(tmp_path):
-    def runner_of(batch_size: int) -> SyntheticRunner:
+    def runner_of(study: StudySpecification) -> SyntheticRunner:
         def before_slice(trial: int, step: int) -> None:
-            if batch_size == 8 and trial == 0:
+            if study.cell.batch_size == 8 and trial == 0:
                 raise MemoryError("no memory")
 
         return SyntheticRunner(TRIALS, before_slice=before_slice)
 
     said: list[str] = []
-    outcome = launch(tmp_path, runner_of, said=said)
+    outcome = launch(tmp_path, CELLS, runner_of, say=said.append)
     assert outcome.failed == [CELLS[0].cell.name]
     assert "no trial reached the goal" in said[0] and "1 failed" in said[0]
     assert len(outcome.ran) == 3
-    mended = launch(tmp_path, lambda size: SyntheticRunner(TRIALS))
+    mended = launch(tmp_path, CELLS, SyntheticRunner(TRIALS))
     assert list(mended.ran) == [CELLS[0].cell.name] and mended.failed == []
 
 
@@ -139,9 +129,9 @@ def test_only_empty_directories_and_sweeps_are_taken(tmp_path):
 
 def test_cells_of_another_sweep_in_the_directory_are_told(tmp_path):
     said = []
-    launch(tmp_path, lambda size: SyntheticRunner(TRIALS), said=said)
+    launch(tmp_path, CELLS, SyntheticRunner(TRIALS), say=said.append)
     again = []
-    launch(tmp_path, lambda size: SyntheticRunner(TRIALS), said=again, cells=CELLS[:1])
+    launch(tmp_path, CELLS[:1], SyntheticRunner(TRIALS), say=again.append)
     assert not any("more cell" in line for line in said)
     (note,) = [line for line in again if "more cell" in line]
     others = sorted(study.cell.name for study in CELLS[1:])
@@ -160,10 +150,10 @@ class Elsewhere:
         self.waited, self.beats = 0.0, beats
         self.files = MemoryFiles()
         self._thread, self._real_sleep = threading.get_ident(), time.sleep
-        self.cell = SweepLayout(ROOT).cell(CELLS[0].cell.name)
+        self.cell = SweepLayout(MEMORY).cell(CELLS[0].cell.name)
         owner = Owner(1, "", "far", "another machine", 0.0, "far")
         self.lock = Lock(self.files, self.cell.root, owner, beat_every=1e6)
-        start_sweep(self.files, SweepLayout(ROOT), SWEEP, "")
+        start_sweep(self.files, SweepLayout(MEMORY), SWEEP, "")
         self._alarm: tuple[float, Callable[[], None]] = (math.inf, lambda: None)
         monkeypatch.setattr(sweep.time, "sleep", self.sleep)
         known = partial(sweep.Lock, clock=lambda: self.waited)
@@ -187,16 +177,8 @@ class Elsewhere:
             self._alarm[1]()
 
     def run(self, stop: StopRequest | None = None) -> SweepOutcome:
-        return launch(
-            ROOT,
-            lambda size: SyntheticRunner(TRIALS),
-            stop,
-            cells=CELLS[:1],
-            files=self.files,
-        )
-
-
-ROOT = "gs://bucket/sweep"
+        runner = SyntheticRunner(TRIALS)
+        return launch(self.files, CELLS[:1], runner, stop)
 
 
 def test_cell_of_an_owner_elsewhere_that_died_is_run_after_two_minutes(monkeypatch):
@@ -232,8 +214,8 @@ def test_waiting_for_an_owner_elsewhere_ends_with_a_signal(monkeypatch):
 def test_study_on_an_object_store_leaves_nothing_of_keras_tuner(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files = MemoryFiles()
-    run(ROOT, CELLS[0], SyntheticRunner(TRIALS), files=files)
-    assert files.list_names(SweepLayout(ROOT).cell(CELLS[0].cell.name).root) == [
+    run(files, CELLS[0], SyntheticRunner(TRIALS))
+    assert files.list_names(SweepLayout(MEMORY).cell(CELLS[0].cell.name).root) == [
         *("closed.json", "curves.parquet", "log", "states", "study.json"),
         *("trials.parquet", "work.parquet"),
     ]

@@ -255,8 +255,9 @@ def from_keras(histories: Mapping[str, Any], **options: Any) -> Runs:
     Raises:
         UserError: a history without its steps per epoch; see also `runs_of`.
 
-    Example:
-        >>> from_keras({"first": history}, batch_size=64)  # doctest: +SKIP
+    Example, after `history = model.fit(...)`:
+
+        runs = from_keras({"first": history}, batch_size=64)
     """
     runs = (_run_of_keras(name, history) for name, history in histories.items())
     return runs_of(runs, "histories of Keras", unsplit="train", **options)

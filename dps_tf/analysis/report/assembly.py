@@ -95,7 +95,12 @@ def register_report_section(
         UserError: the name is taken.
 
     Example:
-        >>> register_report_section("notes", "Notes", notes_part)  # doctest: +SKIP
+        >>> from dps_tf.analysis.report.content import Column, PageTable
+        >>> def sizes_part(context):
+        ...     column = Column("batch_size", "Batch size")
+        ...     frame = context.tables.results[["batch_size"]]
+        ...     return Part(tables=(PageTable("sizes", "Sizes", (column,), frame),))
+        >>> register_report_section("sizes", "Batch sizes", sizes_part)
     """
     taken = [entry.name for entry in SECTIONS]
     if name in taken:
