@@ -12,6 +12,7 @@ import pandas as pd
 from dps_tf.analysis.plan import WORK
 from dps_tf.cli import sweep_plan
 from dps_tf.cli.command_line import import_ray
+from dps_tf.cli.sweep_choice import RecordedChoice
 from dps_tf.cli.sweep_plan import Prices, RecordedForecast, asked_cells, plan_text
 from dps_tf.core import StudySpecification, UserError
 from dps_tf.store import SweepLayout, absolute, files_for
@@ -42,6 +43,11 @@ class SweepRun:
         self._backends = Backends(options, self._files)
         self._backends.check(configuration.specification)
         self._pruning = 0.0
+        self._choice: RecordedChoice | None = None
+        if (choice := configuration.specification.choice) is not None:
+            studies = configuration.specification.studies
+            place = options.sweep_dir
+            self._choice = RecordedChoice(self._files, place, choice, studies)
 
     def try_out(self) -> str:
         """Tries out everything that a sweep needs; returns its description.
@@ -59,7 +65,11 @@ class SweepRun:
             self._sweep(StopRequest()).check()
         self._pruning = self._backends.try_out(self.configuration.specification)
         text = describe(self.configuration.specification, self.configuration.gin)
-        return f"{text}\n{explain(self.options.data_placement)}"
+        text += f"\n{explain(self.options.data_placement)}"
+        if self._choice is None:
+            return text
+        text += "\nBatch sizes are chosen one after another among those above:"
+        return "\n".join([text, *self._choice.look()])
 
     def plan(self, like: Sequence[str], prices: Prices) -> str:
         """Tries out everything, measures for some seconds, and returns the plan.
@@ -87,6 +97,8 @@ class SweepRun:
         return f"{text}\n\n{plan}"
 
     def _waits(self, study: StudySpecification) -> bool:
+        if self._choice is not None and not self._choice.may_run(study):
+            return False
         if not self.options.sweep_dir:
             return True
         cell = SweepLayout(self.options.sweep_dir).cell(study.cell.name)
@@ -110,12 +122,14 @@ class SweepRun:
             self._backends,
             stop,
             forecast=self._forecast,
+            asked=self._choice,
         )
 
     def print_outcome(self, outcome: SweepOutcome) -> None:
         """Prints the cells that were not run; failed trials go to standard error."""
         if not outcome.ran and not outcome.busy:
-            cells = len(self.configuration.specification.studies)
+            studies = self.configuration.specification.studies
+            cells = len(studies if self._choice is None else self._choice())
             print(f"nothing to do: all {cells} cells are finished.")
         for name, owner in outcome.busy.items():
             print(f"{name}: being run by {owner}.")

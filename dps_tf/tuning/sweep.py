@@ -86,7 +86,8 @@ class Sweep:
     Cells run one after another, or side by side where `spare_slots` returns the number
     of slots that no cell needs now. Progress is shown on standard output.
     `forecast` predicts the cost of some cells from recorded ones; it returns None
-    where there are none.
+    where there are none. `asked` returns the studies that are to be run by the records
+    so far, in the order of running; None runs all.
     """
 
     files: FileSystem
@@ -97,11 +98,13 @@ class Sweep:
     say: Callable[[str], None] = print
     spare_slots: Callable[[], int] | None = None
     forecast: Forecaster = no_forecast
+    asked: Callable[[], Sequence[StudySpecification]] | None = None
 
     def __post_init__(self) -> None:
         self._layout = SweepLayout(self.options.sweep_dir)
         self._locks: dict[str, Lock] = {}
         self._forecast: Forecast | None = None
+        self._asked: Sequence[StudySpecification] = ()
         self.outcome = SweepOutcome()
 
     def run(self, gin_text: str) -> SweepOutcome:
@@ -117,8 +120,19 @@ class Sweep:
             UserError: a cell holds another study, or its data are missing.
         """
         self.check()
-        start_sweep(self.files, self._layout, self.specification, gin_text)
-        left = list(self.specification.studies)
+        asked = self.asked or (lambda: self.specification.studies)
+        while len(studies := asked()) > len(self._asked):
+            self._asked = studies
+            sweep = replace(self.specification, studies=tuple(studies))
+            start_sweep(self.files, self._layout, sweep, gin_text)
+            ended = {*self.outcome.ran, *self.outcome.finished_before}
+            self._run_cells([s for s in studies if s.cell.name not in ended])
+        self._run_repeats(gin_text)
+        return self.outcome
+
+    def _run_cells(self, left: list[StudySpecification]) -> None:
+        """Runs some cells, except those that other processes run; see `run`."""
+        self.outcome.busy.clear()
         if self.spare_slots is not None:
             self._run_side_by_side(left, self.spare_slots)
         left[:] = [study for study in left if not self._was_finished(study)]
@@ -141,8 +155,6 @@ class Sweep:
                     raise Interrupted
                 time.sleep(_WAIT_SECONDS)
             looks += 1
-        self._run_repeats(gin_text)
-        return self.outcome
 
     def _run_repeats(self, gin_text: str) -> None:
         """Runs the repeats of the cells as a sweep inside this one."""
@@ -153,6 +165,7 @@ class Sweep:
                 specification=SweepSpecification(repeated),
                 options=replace(self.options, sweep_dir=self._layout.repeats.root),
                 forecast=no_forecast,
+                asked=None,
             )
             self.outcome.add(inside.run(gin_text))
 
@@ -255,7 +268,7 @@ class Sweep:
 
     def _run(self, study: StudySpecification, lock: Lock) -> None:
         name, cell = study.cell.name, self._cell(study)
-        studies = self.specification.studies
+        studies = self._asked
         place = f"cell {studies.index(study) + 1} of {len(studies)}"
         live = self.spare_slots is None
         shown = StudyProgress(name, study.rule, place, live=live)

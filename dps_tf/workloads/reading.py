@@ -39,6 +39,7 @@ _OWNERS = {
     "step_budget": "workload.step_budget",
     "scaling_rule": "workload.points",
     "pruning": "sweep.pruning",
+    "choose": "sweep.batch_sizes",
 }
 """The gin name of the value that refers to each section, except to the root."""
 _SECTIONS = ("sweep", *_OWNERS)

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from scipy.optimize import approx_fprime
 
+from dps_tf.analysis.choose import CRITICAL, losses, recommended, value, variance
 from dps_tf.analysis.law import Estimate, Observations, compare, posteriors
 from dps_tf.analysis.plan import StepsModel
 from dps_tf.core import NoisyQuadratic
@@ -77,13 +78,14 @@ def test_a_recommendation_is_that_of_the_law_with_its_loss(script):
     # Time is least at sqrt(knee c1/c2), here 256 x 500 and thus about 358.
     curve, knee = points(), 256.0
     lattice, places = script.Lattice(curve), list(range(10))
-    axis = np.exp2(lattice.critical(places)[0])
-    loss = script.losses(axis, curve.batch_size, knee)
-    best, most = script.recommended(lattice, places, loss)
+    axis, weights = lattice.critical(places)
+    loss = losses(np.exp2(axis), curve.batch_size, 1 + curve.batch_size / knee)
+    best, most = recommended(loss, weights.sum(axis=0))
     assert curve.batch_size[best] in (256, 512)
-    wider = script.recommended(lattice, places[:3], loss)[1]
-    assert 1 <= most < wider
-    exact = script.losses(np.array([500.0]), np.array([256.0, 357.77, 512.0]), knee)[0]
+    few = lattice.critical(places[:3])[1].sum(axis=0)
+    assert 1 <= most < recommended(loss, few)[1]
+    sizes = np.array([256.0, 357.77, 512.0])
+    exact = losses(np.array([500.0]), sizes, 1 + sizes / knee)[0]
     assert exact[1] == 1 and exact[0] == pytest.approx(exact[2], rel=0.02)
 
 
@@ -102,7 +104,7 @@ def test_a_ratio_of_two_curves_is_that_of_their_joint_fit(script):
 
 
 @pytest.mark.parametrize("others", [0.0, 0.3])
-def test_the_worth_of_a_cell_is_that_of_a_normal_posterior_after_it(script, others):
+def test_the_worth_of_a_cell_is_that_of_a_normal_posterior_after_it(others):
     table = pd.DataFrame({"curve": "a", "batch_size": [8, 64, 512], "trials": 1})
     model = StepsModel.of(table.assign(steps=[5_000, 700, 150]), [])
     model = replace(model, fits=model.fits[:1], weights=np.ones(1))
@@ -116,10 +118,10 @@ def test_the_worth_of_a_cell_is_that_of_a_normal_posterior_after_it(script, othe
     before, noise = fit.covariance, fit.noise**2
     gain = np.outer(before @ slope, slope @ before) / (slope @ before @ slope + noise)
     asked = np.array([0.0, 1.0, 0.0, 1.0])  # log2 c1/c2
-    assert script.variance(model, "critical_batch_size") == asked @ before @ asked
+    assert variance(model, CRITICAL) == asked @ before @ asked
     narrower = (asked @ (before - gain) @ asked + others) / (
         asked @ before @ asked + others
     )
-    worth = -np.log2(narrower) / 2 / 2 ** log2_steps(fit.mean)
-    found = script.value(model, np.array([size]), "critical_batch_size", others)
-    assert found == pytest.approx(worth, rel=1e-4)
+    gain, steps = value(model, np.array([size]), CRITICAL, others)
+    assert gain == pytest.approx(-np.log2(narrower) / 2, rel=1e-4)
+    assert steps == pytest.approx(2 ** log2_steps(fit.mean), rel=1e-6)
