@@ -112,7 +112,7 @@ class CellStatus:
             parts.append(f"{self.data_wait:.0%} of the time waiting for data")
         parts += [f"failed by {cause}" for cause in self.causes[:1]]
         advice = "" if self.advice is None else f". {self.advice}"
-        reason = "" if self.reason is None else f". Chosen as {self.reason}"
+        reason = "" if self.reason is None else f". Chosen: {self.reason}"
         return f"{self.name}: {'; '.join([*parts, self.left])}{advice}{reason}"
 
 

@@ -12,7 +12,7 @@ from dps_tf.core.errors import UserError, check_known, check_whole, is_whole
 FIRST = 5
 """Batch sizes of a curve before a choice may end: fewer leave the ends of intervals to
 the prior, as `analysis.law.FEW_POINTS` says."""
-_REFUSED = ("c1", "c2", "c1/c2", "ratio")
+_REFUSED = ("c1", "c2", "c1/c2")
 _MAY_CHANGE = ("precision", "budget")
 
 

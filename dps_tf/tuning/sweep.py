@@ -120,6 +120,7 @@ class Sweep:
             UserError: a cell holds another study, or its data are missing.
         """
         self.check()
+        mark(self.files, self._layout)
         asked = self.asked or (lambda: self.specification.studies)
         while len(studies := asked()) > len(self._asked):
             self._asked = studies
@@ -329,12 +330,19 @@ def start_sweep(
     the last run; each study keeps the specification that it is compared with.
     """
     files.remove_stale(layout.root)
-    if not files.exists(layout.marker):
-        # Comes first: another process may check what kind of directory this is.
-        write_json(files, layout.marker, {"made_by": "dps_tf"})
+    mark(files, layout)
     files.write_atomic(layout.config, gin_text.encode())
     cells = [study.cell.name for study in sweep.studies]
     write_json(files, layout.sweep, {"cells": cells})
+
+
+def mark(files: FileSystem, layout: SweepLayout) -> None:
+    """Marks a sweep directory before anything else is written there.
+
+    Another process may check what kind of directory this is.
+    """
+    if not files.exists(layout.marker):
+        write_json(files, layout.marker, {"made_by": "dps_tf"})
 
 
 def repeat_studies(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import importlib.util
 import sys
@@ -21,8 +22,8 @@ from tests.core.quadratic_search import steps_to_loss
 from tests.packaging.source_tree import SOURCE_TREE
 
 
-@pytest.fixture(scope="module", name="script")
-def _script() -> ModuleType:
+@functools.cache
+def replay_script() -> ModuleType:
     """Returns launch/choose as a module."""
     path = str(SOURCE_TREE / "launch" / "choose")
     loader = importlib.machinery.SourceFileLoader("launch_choose", path)
@@ -31,6 +32,11 @@ def _script() -> ModuleType:
     sys.modules["launch_choose"] = module
     loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module", name="script")
+def _script() -> ModuleType:
+    return replay_script()
 
 
 def points() -> Observations:
