@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.law import Observations, posteriors
-from dps_tf.analysis.plan import StepsModel, seconds_of_a_step
+from dps_tf.analysis.plan import StepsModel, expected, seconds_of_a_step
 from dps_tf.analysis.step_times import recorded_step_times
 from dps_tf.analysis.tables import Floats
 from dps_tf.core import Choice, UserError
@@ -28,13 +28,6 @@ SURE = 0.95
 """Probability with which a recommended batch size loses no more time than is said."""
 CRITICAL = np.array([0.0, 1.0])
 """The weights of log2 c1 and log2 c1/c2 where c1/c2 is asked."""
-
-
-def variance(model: StepsModel, asked: Floats) -> float:
-    """Returns the variance of what is asked of the one curve of a model, in octaves."""
-    wanted = np.tile(asked, 2)
-    each = [wanted @ fit.covariance @ wanted for fit in model.fits]
-    return float(model.weights @ each)
 
 
 def value(
@@ -48,10 +41,7 @@ def value(
     size, wanted = np.log2(batch_size), np.tile(asked, 2)
     gains, steps = np.zeros(len(size)), np.zeros(len(size))
     for fit, weight in zip(model.fits, model.weights, strict=True):
-        log2_c1, ratio = fit.mean[:2] + fit.mean[2:]
-        each = np.logaddexp2(log2_c1 - size, log2_c1 - ratio)
-        plateau = np.exp2(log2_c1 - ratio - each)
-        slope = np.stack([np.ones(len(size)), -plateau] * 2, axis=1)
+        each, slope = expected((np.zeros(len(size), np.int64), size), fit.mean)
         across = slope @ fit.covariance @ wanted
         own = ((slope @ fit.covariance) * slope).sum(axis=1) + fit.noise**2
         share = across**2 / own / (wanted @ fit.covariance @ wanted + others)
@@ -112,8 +102,8 @@ def next_batch_size(
     table = pd.DataFrame({"curve": "", "batch_size": points.batch_size, "trials": 1})
     steps = np.where(points.low == 0, points.high, points.middle)
     model = StepsModel.of(table.assign(steps=steps)[known], [])
-    gains, expected = value(model, sizes[left], CRITICAL)
-    seconds = expected * measuring[left]
+    gains, expectation = value(model, sizes[left], CRITICAL)
+    seconds = expectation * measuring[left]
     best = int(np.argmax(gains / seconds))
     return int(sizes[left[best]]), (
         f"of {len(left)} batch sizes it should narrow c1/c2 most per second, by "

@@ -12,8 +12,13 @@ import pandas as pd
 from dps_tf.analysis.plan import WORK
 from dps_tf.cli import sweep_plan
 from dps_tf.cli.command_line import import_ray
-from dps_tf.cli.sweep_choice import RecordedChoice
-from dps_tf.cli.sweep_plan import Prices, RecordedForecast, asked_cells, plan_text
+from dps_tf.cli.sweep_plan import (
+    Prices,
+    RecordedChoice,
+    RecordedForecast,
+    asked_cells,
+    plan_text,
+)
 from dps_tf.core import StudySpecification, UserError
 from dps_tf.store import SweepLayout, absolute, files_for
 from dps_tf.training import explain
@@ -44,10 +49,9 @@ class SweepRun:
         self._backends.check(configuration.specification)
         self._pruning = 0.0
         self._choice: RecordedChoice | None = None
-        if (choice := configuration.specification.choice) is not None:
-            studies = configuration.specification.studies
-            place = options.sweep_dir
-            self._choice = RecordedChoice(self._files, place, choice, studies)
+        sweep, place = configuration.specification, options.sweep_dir
+        if sweep.choice is not None:
+            self._choice = RecordedChoice(self._files, place, sweep.choice, sweep)
 
     def try_out(self) -> str:
         """Tries out everything that a sweep needs; returns its description.

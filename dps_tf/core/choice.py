@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from dps_tf.core.errors import UserError, check_known, check_whole, is_whole
+from dps_tf.core.errors import UserError, check_known, check_whole
 
 FIRST = 5
 """Batch sizes of a curve before a choice may end: fewer leave the ends of intervals to
 the prior, as `analysis.law.FEW_POINTS` says."""
 _REFUSED = ("c1", "c2", "c1/c2")
-_MAY_CHANGE = ("precision", "budget")
 
 
 @dataclass(frozen=True)
@@ -56,52 +54,34 @@ class Choice:
         check_known("choose.question", self.question, ("batch_size",))
         for name in ("low", "high", "devices"):
             check_whole(f"choose.{name}", getattr(self, name))
-        if self.high < 2**FIRST * self.low:
+        if self.high < 2**FIRST * self.low or self.low % self.devices:
             raise UserError(
-                f"choose.low is {self.low} and choose.high is {self.high}: a choice "
-                f"needs {FIRST + 1} batch sizes or more, so high has to be at least "
-                f"{2**FIRST} times low."
+                f"choose.low is {self.low}, high {self.high} and devices "
+                f"{self.devices}: high has to be at least {2**FIRST} times low, as a "
+                f"choice needs {FIRST + 1} batch sizes, and low a multiple of devices."
             )
-        if self.low % self.devices:
-            raise UserError(
-                f"choose.low is {self.low}, and {self.devices} devices cannot share "
-                "such a batch evenly: make it a multiple of choose.devices."
-            )
-        _check_positive("choose.precision", self.precision)
+        positive = {"precision": self.precision}
         if self.budget is not None:
-            _check_positive("choose.budget", self.budget)
-        if self.step_times is not None:
-            self._check_times(self.step_times)
-
-    def _check_times(self, times: object) -> None:
-        if not isinstance(times, Mapping) or not times:
+            positive["budget"] = self.budget
+        times = {1: 1.0} if self.step_times is None else self.step_times
+        alone = self.step_times is None or self.devices == 1
+        if not isinstance(times, Mapping) or not times or not alone:
             raise UserError(
-                f"choose.step_times is {times!r}; it must be a dictionary of seconds "
-                "by batch size, such as {64: 0.01, 256: 0.02, 1024: 0.06}."
-            )
-        if self.devices != 1:
-            raise UserError(
-                "choose.step_times are those of the devices to train with, and "
-                f"choose.devices is {self.devices} too: leave choose.devices out."
+                f"choose.step_times is {times!r} and choose.devices {self.devices}: "
+                "give seconds by batch size, such as {64: 0.01, 256: 0.02}, of the "
+                "devices to train with, and leave choose.devices out."
             )
         for size, seconds in times.items():
-            check_whole("a batch size in choose.step_times", size)
-            _check_positive(f"choose.step_times of batch size {size}", seconds)
+            check_whole("a batch size of choose.step_times", size)
+            positive[f"step_times[{size}]"] = seconds
+        for name, value in positive.items():
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or not 0 < value < math.inf:
+                raise UserError(
+                    f"choose.{name} is {value!r}; it must be a positive number."
+                )
 
     @property
     def batch_sizes(self) -> list[int]:
         """The batch sizes that may be chosen, ascending."""
         return [self.low << i for i in range((self.high // self.low).bit_length())]
-
-    def identity(self) -> dict[str, Any]:
-        """Returns as JSON what the order of the chosen batch sizes depends on."""
-        values = {n: v for n, v in asdict(self).items() if n not in _MAY_CHANGE}
-        if self.step_times is not None:
-            values["step_times"] = [list(pair) for pair in self.step_times.items()]
-        return values
-
-
-def _check_positive(name: str, value: object) -> None:
-    is_number = isinstance(value, float) or is_whole(value, 1)
-    if not is_number or not 0 < float(str(value)) < math.inf:
-        raise UserError(f"{name} is {value!r}; it must be a positive number.")

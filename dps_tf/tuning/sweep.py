@@ -86,8 +86,7 @@ class Sweep:
     Cells run one after another, or side by side where `spare_slots` returns the number
     of slots that no cell needs now. Progress is shown on standard output.
     `forecast` predicts the cost of some cells from recorded ones; it returns None
-    where there are none. `asked` returns the studies that are to be run by the records
-    so far, in the order of running; None runs all.
+    where there are none. `asked` returns the studies to run by the records so far.
     """
 
     files: FileSystem
@@ -104,7 +103,7 @@ class Sweep:
         self._layout = SweepLayout(self.options.sweep_dir)
         self._locks: dict[str, Lock] = {}
         self._forecast: Forecast | None = None
-        self._asked: Sequence[StudySpecification] = ()
+        self._asked: tuple[StudySpecification, ...] = ()
         self.outcome = SweepOutcome()
 
     def run(self, gin_text: str) -> SweepOutcome:
@@ -122,9 +121,9 @@ class Sweep:
         self.check()
         mark(self.files, self._layout)
         asked = self.asked or (lambda: self.specification.studies)
-        while len(studies := asked()) > len(self._asked):
+        while len(studies := tuple(asked())) > len(self._asked):
             self._asked = studies
-            sweep = replace(self.specification, studies=tuple(studies))
+            sweep = replace(self.specification, studies=studies)
             start_sweep(self.files, self._layout, sweep, gin_text)
             ended = {*self.outcome.ran, *self.outcome.finished_before}
             self._run_cells([s for s in studies if s.cell.name not in ended])
@@ -144,10 +143,10 @@ class Sweep:
                 # Cells that others have are looked at again in their order.
                 study = waiting[0] if looks else self._cheapest(waiting)
                 waiting.remove(study)
+                if self._run_if_free(study, left):
+                    continue
                 lock = self._lock(study)
-                if self._run_if_free(study):
-                    left.remove(study)
-                elif looks > _MAX_WAITS or (looks and lock.shows_life()):
+                if looks > _MAX_WAITS or (looks and lock.shows_life()):
                     left.remove(study)
                     owner = lock.holder() or "another process"
                     self.outcome.busy[study.cell.name] = owner
@@ -214,17 +213,19 @@ class Sweep:
             return waiting[0]
         return waiting[forecast.examples.index(min(forecast.examples))]
 
-    def _run_if_free(self, study: StudySpecification) -> bool:
-        """Runs a cell unless it is finished; returns False if another owner runs it."""
-        if self._was_finished(study):
-            return True
-        lock = self._lock(study)
-        if not lock.acquire():
-            return False
-        with lock:
-            # Its last owner may have finished it between the look and the lock.
-            if not self._was_finished(study):
-                self._run(study, lock)
+    def _run_if_free(
+        self, study: StudySpecification, left: list[StudySpecification]
+    ) -> bool:
+        """Runs a cell of `left`, and takes it out, unless another owner runs it."""
+        if not self._was_finished(study):
+            lock = self._lock(study)
+            if not lock.acquire():
+                return False
+            with lock:
+                # Its last owner may have finished it between the look and the lock.
+                if not self._was_finished(study):
+                    self._run(study, lock)
+        left.remove(study)
         return True
 
     def _run_side_by_side(
@@ -234,16 +235,15 @@ class Sweep:
 
         Cells that are not free stay in `left`.
         """
-        left[:] = [study for study in left if not self._was_finished(study)]
         waiting = sorted(left, key=_cost)
-        running: list[Future[None]] = []
+        running: list[Future[bool]] = []
         with ThreadPoolExecutor(max(1, len(left)), "cell") as pool:
             while (waiting and not self.stop()) or running:
                 is_room = spare_slots() > 0 or not running
                 if waiting and is_room and not self.stop():
                     study = self._cheapest(waiting)
                     waiting.remove(study)
-                    running.append(pool.submit(self._run_and_remove, study, left))
+                    running.append(pool.submit(self._run_if_free, study, left))
                 done, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
                 running = [future for future in running if future not in done]
                 for future in done:
@@ -255,12 +255,6 @@ class Sweep:
         if self.stop():
             raise Interrupted
 
-    def _run_and_remove(
-        self, study: StudySpecification, left: list[StudySpecification]
-    ) -> None:
-        if self._run_if_free(study):
-            left.remove(study)
-
     def _was_finished(self, study: StudySpecification) -> bool:
         if not is_finished(self.files, self._cell(study), study):
             return False
@@ -269,8 +263,7 @@ class Sweep:
 
     def _run(self, study: StudySpecification, lock: Lock) -> None:
         name, cell = study.cell.name, self._cell(study)
-        studies = self._asked
-        place = f"cell {studies.index(study) + 1} of {len(studies)}"
+        place = f"cell {self._asked.index(study) + 1} of {len(self._asked)}"
         live = self.spare_slots is None
         shown = StudyProgress(name, study.rule, place, live=live)
         shown.sweep = self._forecast if live else None
@@ -337,10 +330,7 @@ def start_sweep(
 
 
 def mark(files: FileSystem, layout: SweepLayout) -> None:
-    """Marks a sweep directory before anything else is written there.
-
-    Another process may check what kind of directory this is.
-    """
+    """Marks a sweep directory, before another process checks what kind it is of."""
     if not files.exists(layout.marker):
         write_json(files, layout.marker, {"made_by": "dps_tf"})
 

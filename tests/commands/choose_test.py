@@ -171,15 +171,15 @@ def test_a_choice_without_any_k_ends_and_goes_on_with_more_steps(tmp_path, capsy
 
 
 MISTAKES = {
-    "choose.low is 64 and choose.high is 16": {"choose__low": 64, "choose__high": 16},
+    "choose.low is 64, high 16 and devices 1": {"choose__low": 64, "choose__high": 16},
     "choose.low is 0; it must be a whole number": {"choose__low": 0},
     "nothing is chosen for it: intervals of chosen": {"choose__question": "c1/c2"},
     "choose.question 'c3' is unknown": {"choose__question": "c3"},
     "choose.precision is 0; it must be a positive": {"choose__precision": 0},
-    "8 devices cannot share such a batch": {"choose__devices": 8},
-    "choose.devices is 2 too": {"choose__devices": 2},
-    "must be a dictionary of seconds": {"choose__step_times": {}},
-    "choose.step_times of batch size 8 is -1": {"choose__step_times": {8: -1}},
+    "and low a multiple of devices": {"choose__devices": 8},
+    "and leave choose.devices out": {"choose__devices": 2},
+    "choose.step_times is {} and": {"choose__step_times": {}},
+    "choose.step_times[8] is -1": {"choose__step_times": {8: -1}},
 }
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from scipy.optimize import approx_fprime
 
-from dps_tf.analysis.choose import CRITICAL, losses, recommended, value, variance
+from dps_tf.analysis.choose import CRITICAL, losses, recommended, value
 from dps_tf.analysis.law import Estimate, Observations, compare, posteriors
 from dps_tf.analysis.plan import StepsModel
 from dps_tf.core import NoisyQuadratic
@@ -110,7 +110,7 @@ def test_a_ratio_of_two_curves_is_that_of_their_joint_fit(script):
 
 
 @pytest.mark.parametrize("others", [0.0, 0.3])
-def test_the_worth_of_a_cell_is_that_of_a_normal_posterior_after_it(others):
+def test_the_worth_of_a_cell_is_that_of_a_normal_posterior_after_it(script, others):
     table = pd.DataFrame({"curve": "a", "batch_size": [8, 64, 512], "trials": 1})
     model = StepsModel.of(table.assign(steps=[5_000, 700, 150]), [])
     model = replace(model, fits=model.fits[:1], weights=np.ones(1))
@@ -124,7 +124,7 @@ def test_the_worth_of_a_cell_is_that_of_a_normal_posterior_after_it(others):
     before, noise = fit.covariance, fit.noise**2
     gain = np.outer(before @ slope, slope @ before) / (slope @ before @ slope + noise)
     asked = np.array([0.0, 1.0, 0.0, 1.0])  # log2 c1/c2
-    assert variance(model, CRITICAL) == asked @ before @ asked
+    assert script.variance(model, CRITICAL) == asked @ before @ asked
     narrower = (asked @ (before - gain) @ asked + others) / (
         asked @ before @ asked + others
     )
