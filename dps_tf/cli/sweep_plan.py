@@ -134,7 +134,6 @@ class RecordedChoice:
         self._directory = directory
         self._choice = choice
         self._studies = {curve_and_size(s.cell.name): s for s in sweep.studies}
-        self._said: set[str] = set()
         asked = [f"choose.{n} = {v}" for n, v in vars(choice).items() if n in _LASTING]
         self._records: dict[str, dict[str, Any]] = {
             curve: {"asked": asked, "cells": [], "reasons": [], "end": ""}
@@ -142,11 +141,8 @@ class RecordedChoice:
         }
 
     def __call__(self) -> list[StudySpecification]:
-        """Returns the studies chosen so far; records and prints new choices."""
-        for line in self.look():
-            if line not in self._said:
-                print(line)
-                self._said.add(line)
+        """Returns the studies chosen so far, and records the choices."""
+        self.look()
         chosen = []
         for curve, record in self._records.items():
             if self._recorded(curve, record) <= len(record["cells"]):
@@ -155,8 +151,8 @@ class RecordedChoice:
             chosen += [self._studies[curve_and_size(name)] for name in record["cells"]]
         return chosen
 
-    def look(self) -> list[str]:
-        """Returns the last choice of each curve, by the records; writes nothing.
+    def look(self) -> None:
+        """Chooses as far as the records go, and prints each choice; writes nothing.
 
         Raises:
             UserError: other choices were made in this directory before.
@@ -165,12 +161,6 @@ class RecordedChoice:
             while not record["end"] and all(map(self._has, record["cells"][-1:])):
                 self._extend(curve, record)
             self._recorded(curve, record)
-        return [
-            f"{curve}: no further batch size is chosen: {record['end']}."
-            if record["end"]
-            else f"{record['cells'][-1]} is chosen: {record['reasons'][-1]}."
-            for curve, record in self._records.items()
-        ]
 
     def may_run(self, study: StudySpecification) -> bool:
         """Returns whether a study was chosen, or may be."""
@@ -195,9 +185,11 @@ class RecordedChoice:
         size, reason = next_batch_size(self._choice, done, results, work)
         if size is None:
             record["end"] = reason
-        else:
-            record["cells"].append(self._studies[curve, size].cell.name)
-            record["reasons"].append(reason)
+            print(f"{curve}: no further batch size is chosen: {reason}.")
+            return
+        record["cells"].append(self._studies[curve, size].cell.name)
+        record["reasons"].append(reason)
+        print(f"{record['cells'][-1]} is chosen: {reason}.")
 
     def _recorded(self, curve: str, record: dict[str, Any]) -> int:
         """Returns how many cells are on record; UserError for another choice."""

@@ -69,11 +69,9 @@ class SweepRun:
             self._sweep(StopRequest()).check()
         self._pruning = self._backends.try_out(self.configuration.specification)
         text = describe(self.configuration.specification, self.configuration.gin)
-        text += f"\n{explain(self.options.data_placement)}"
-        if self._choice is None:
-            return text
-        text += "\nBatch sizes are chosen one after another among those above:"
-        return "\n".join([text, *self._choice.look()])
+        if self._choice is not None:
+            self._choice.look()
+        return f"{text}\n{explain(self.options.data_placement)}"
 
     def plan(self, like: Sequence[str], prices: Prices) -> str:
         """Tries out everything, measures for some seconds, and returns the plan.

@@ -143,13 +143,16 @@ def test_each_curve_is_a_choice_of_its_own(whole, tmp_path):
     assert len(outcome.ran) == 5 + len(second)
 
 
-def test_a_plan_shows_the_choice_and_what_may_still_be_run(whole, tmp_path):
+def test_a_plan_shows_the_choice_and_what_may_still_be_run(whole, tmp_path, capsys):
     text = sweep_run(tmp_path / "new").plan((), Prices())
-    assert f"{CELL.format(256)} is chosen: it is the middle one of 13" in text
+    said = f"{CELL.format(256)} is chosen: it is the middle one of 13 batch sizes.\n"
+    assert capsys.readouterr().out == said
     assert "all 13 cells: at most" in text and not list(tmp_path.iterdir())
     text = sweep_run(whole).plan((), Prices())
-    assert "no further batch size is chosen: batch size 128 is sure" in text
     assert text.endswith("nothing to plan: all cells are finished.")
+    said = capsys.readouterr().out
+    assert said.count(" is chosen: ") == 6
+    assert "no further batch size is chosen: batch size 128 is sure" in said
 
 
 def test_a_choice_ends_at_its_budget_and_goes_on_with_a_larger_one(tmp_path, whole):
