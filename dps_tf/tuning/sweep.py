@@ -133,9 +133,9 @@ class Sweep:
     def _run_cells(self, left: list[StudySpecification]) -> None:
         """Runs some cells, except those that other processes run; see `run`."""
         self.outcome.busy.clear()
-        if self.spare_slots is not None:
+        left = [study for study in left if not self._was_finished(study)]
+        if left and self.spare_slots is not None:
             self._run_side_by_side(left, self.spare_slots)
-        left[:] = [study for study in left if not self._was_finished(study)]
         looks = 0
         while left:
             waiting = list(left)

@@ -271,8 +271,7 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
     listed = _sequence("sweep.workloads", [workloads] if alone else workloads)
     for entry in listed:
         _of_type("sweep.workloads", entry, (Workload, WorkloadFamily), "@workload()")
-    if pruning is not None:
-        _of_type("sweep.pruning", pruning, Pruning, "@pruning()")
+    _of_type("sweep.pruning", pruning, Pruning | None, "@pruning()")
     choice = batch_sizes if isinstance(batch_sizes, Choice) else None
     cells = grid(
         listed,
@@ -289,9 +288,8 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         precision=precision,
         axes=_axes(axes or {}),
     )
-    return replace(
-        cells, repeats=repeats, repeated_points=repeated_points, choice=choice
-    )
+    cells = replace(cells, choice=choice)
+    return replace(cells, repeats=repeats, repeated_points=repeated_points)
 
 
 def _axes(axes: Any) -> Mapping[str, Any]:

@@ -137,10 +137,11 @@ def test_a_cell_that_another_process_runs_is_waited_for(whole, tmp_path):
 
 
 def test_each_curve_is_a_choice_of_its_own(whole, tmp_path):
-    outcome = run(tmp_path, sweep__seeds=(0, 1), choose__precision=0.2)
-    second = chosen(tmp_path, CURVE.replace("seed0", "seed1"))
-    assert chosen(tmp_path) == chosen(whole)[:5] and 5 <= len(second) <= 6
-    assert len(outcome.ran) == 5 + len(second)
+    name = "workload.network_arguments.dimensions"
+    outcome = run(tmp_path, sweep__axes={name: (100, 3000)}, choose__precision=0.2)
+    one, two = (chosen(tmp_path, f"{CURVE}-{name}-{n}") for n in (100, 3000))
+    assert one == chosen(whole) and two[2:4] == [1024, 32]
+    assert len(outcome.ran) == len(one) + len(two)
 
 
 def test_a_plan_shows_the_choice_and_what_may_still_be_run(whole, tmp_path, capsys):
