@@ -93,12 +93,17 @@ def next_batch_size(
     if not known.any():
         return None, (
             "no trial met the goal, and a choice begins with a K*; raise "
-            "workload.step_budget, or name other batch sizes"
+            "workload.step_budget"
         )
     measuring, training = _seconds(choice, work, sizes)
+    if points.batch_sizes >= FIRST and (sure := _sure(choice, points, training)):
+        return None, sure
     left = np.flatnonzero(~np.isin(sizes, done))
-    if end := _end(choice, points, training, work, len(left)):
-        return None, end
+    if not len(left):
+        return None, "all batch sizes are measured"
+    spent = work[(work["quantity"] == "seconds") & work["trial"].isna()]["value"].sum()
+    if choice.budget is not None and spent >= choice.budget:
+        return None, f"the budget of {choice.budget:g} seconds is spent"
     table = pd.DataFrame({"curve": "", "batch_size": points.batch_size, "trials": 1})
     steps = np.where(points.low == 0, points.high, points.middle)
     model = StepsModel.of(table.assign(steps=steps)[known], [])
@@ -129,28 +134,16 @@ def _seconds(
     return measuring, training
 
 
-def _end(
-    choice: Choice,
-    points: Observations,
-    seconds: Floats,
-    work: pd.DataFrame,
-    left: int,
-) -> str:
-    """Returns why a choice ends, as a clause; empty if it goes on."""
-    if points.batch_sizes >= FIRST:
-        sizes = np.array(choice.batch_sizes, np.float64)
-        critical = posteriors([points])[0].critical_batch_size
-        loss = losses(np.exp2(critical.middles), sizes, seconds)
-        best, most = recommended(loss, critical.masses)
-        if most <= 1 + choice.precision:
-            return (
-                f"batch size {sizes[best]:g} is sure; on {choice.devices} device(s) it "
-                f"takes at most {100 * most - 100:.1f} % more time than the fastest, "
-                f"with a probability of {100 * SURE:.0f} %"
-            )
-    if not left:
-        return "all batch sizes are measured"
-    spent = work[(work["quantity"] == "seconds") & work["trial"].isna()]["value"].sum()
-    if choice.budget is not None and spent >= choice.budget:
-        return f"the budget of {choice.budget:g} seconds is spent"
-    return ""
+def _sure(choice: Choice, points: Observations, seconds: Floats) -> str:
+    """Returns that a batch size is sure, as a clause; empty if none is."""
+    sizes = np.array(choice.batch_sizes, np.float64)
+    critical = posteriors([points])[0].critical_batch_size
+    loss = losses(np.exp2(critical.middles), sizes, seconds)
+    best, most = recommended(loss, critical.masses)
+    if most > 1 + choice.precision:
+        return ""
+    return (
+        f"batch size {sizes[best]:g} is sure; on {choice.devices} device(s) it takes "
+        f"at most {100 * most - 100:.1f} % more time than the fastest, with a "
+        f"probability of {100 * SURE:.0f} %"
+    )

@@ -23,13 +23,7 @@ from dps_tf.analysis.plan import (
 from dps_tf.analysis.published import read_published
 from dps_tf.analysis.tables import Floats, cell_name, study_key
 from dps_tf.analysis.wording import steps as number_of_steps
-from dps_tf.core import (
-    Choice,
-    StudySpecification,
-    SweepSpecification,
-    UserError,
-    duration,
-)
+from dps_tf.core import StudySpecification, SweepSpecification, UserError, duration
 from dps_tf.store import (
     DamagedError,
     FileSystem,
@@ -122,19 +116,15 @@ class RecordedChoice:
     share the sweep; those without a free cell end, as in any sweep.
     """
 
-    def __init__(
-        self,
-        files: FileSystem,
-        directory: str,
-        choice: Choice,
-        sweep: SweepSpecification,
-    ) -> None:
+    def __init__(self, files: FileSystem, directory: str, sweep: SweepSpecification):
         """Reads no file yet; `directory` is empty where nothing is kept."""
+        assert sweep.choice is not None
         self._files = files
         self._directory = directory
-        self._choice = choice
+        self._choice = sweep.choice
         self._studies = {curve_and_size(s.cell.name): s for s in sweep.studies}
-        asked = [f"choose.{n} = {v}" for n, v in vars(choice).items() if n in _LASTING]
+        values = vars(sweep.choice)
+        asked = [f"choose.{name} = {values[name]!r}" for name in _LASTING]
         self._records: dict[str, dict[str, Any]] = {
             curve: {"asked": asked, "cells": [], "reasons": [], "end": ""}
             for curve, _ in self._studies

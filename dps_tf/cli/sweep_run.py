@@ -49,9 +49,9 @@ class SweepRun:
         self._backends.check(configuration.specification)
         self._pruning = 0.0
         self._choice: RecordedChoice | None = None
-        sweep, place = configuration.specification, options.sweep_dir
+        sweep = configuration.specification
         if sweep.choice is not None:
-            self._choice = RecordedChoice(self._files, place, sweep.choice, sweep)
+            self._choice = RecordedChoice(self._files, options.sweep_dir, sweep)
 
     def try_out(self) -> str:
         """Tries out everything that a sweep needs; returns its description.
