@@ -17,12 +17,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.law import Observations, posteriors
+from dps_tf.analysis.law import FEW_POINTS, Observations, posteriors
 from dps_tf.analysis.plan import StepsModel, expected, seconds_of_a_step
 from dps_tf.analysis.step_times import recorded_step_times
 from dps_tf.analysis.tables import Floats
 from dps_tf.core import Choice, UserError
-from dps_tf.core.choice import FIRST
 
 SURE = 0.95
 """Probability with which a recommended batch size loses no more time than is said."""
@@ -96,7 +95,7 @@ def next_batch_size(
             "workload.step_budget"
         )
     measuring, training = _seconds(choice, work, sizes)
-    if points.batch_sizes >= FIRST and (sure := _sure(choice, points, training)):
+    if points.batch_sizes >= FEW_POINTS and (sure := _sure(choice, points, training)):
         return None, sure
     left = np.flatnonzero(~np.isin(sizes, done))
     if not len(left):

@@ -13,10 +13,12 @@ import pytest
 import dps_tf
 from dps_tf.analysis.choose import next_batch_size
 from dps_tf.analysis.fit_table import observations_by_curve
+from dps_tf.analysis.law import FEW_POINTS
 from dps_tf.analysis.sweep_status import sweep_status
 from dps_tf.cli.sweep_plan import Prices
 from dps_tf.cli.sweep_run import SweepRun
 from dps_tf.core import Choice, UserError
+from dps_tf.core.choice import FIRST
 from dps_tf.store import LocalFiles, Lock, SweepLayout, SweepReader, read_json
 from dps_tf.tuning import sweep
 from dps_tf.tuning.interruption import StopRequest
@@ -84,7 +86,7 @@ def test_fewer_cells_than_the_grid_are_chosen_as_in_the_replay(whole, tmp_path):
     assert len(points) == 13 and not points.is_bound.any()
     order = replay_script().chosen([points], "critical_batch_size", 256.0)
     replayed = [int(points.batch_size[place]) for _, place in order]
-    assert 5 <= len(chosen(whole)) <= 6
+    assert FIRST == FEW_POINTS <= len(chosen(whole)) <= 6
     assert chosen(whole) == replayed[: len(chosen(whole))]
     assert results(whole).items() < results(tmp_path).items()
 
