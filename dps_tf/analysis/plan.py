@@ -158,7 +158,7 @@ class StepsModel:
         cells, draws = _places(waiting, self.curves), []
         chosen = rng.multinomial(_DRAWS, self.weights)
         for fit, number in zip(self.fits, chosen, strict=True):
-            steps, derivative = _expected(cells, fit.mean)
+            steps, derivative = expected(cells, fit.mean)
             root = derivative @ np.linalg.cholesky(fit.covariance)
             parameters = rng.standard_normal((number, root.shape[1])) @ root.T
             noise = fit.noise * rng.standard_normal((number, len(steps)))
@@ -182,7 +182,7 @@ def _places(cells: pd.DataFrame, curves: Sequence[str]) -> tuple[Codes, Floats]:
     return curve, np.log2(cells["batch_size"].to_numpy(np.float64))
 
 
-def _expected(cells: tuple[Codes, Floats], parameters: Floats) -> tuple[Floats, Floats]:
+def expected(cells: tuple[Codes, Floats], parameters: Floats) -> tuple[Floats, Floats]:
     """Returns log2 steps [n] by the law, and their derivative [n, p].
 
     Parameters: the means of log2 c1 and of log2 c1/c2, then the differences of both
@@ -214,7 +214,7 @@ def _fit(
     precision = np.diag(deviation**-2)
     parameters = start
     for _ in range(_ROUNDS):
-        steps, derivative = _expected(cells, parameters)
+        steps, derivative = expected(cells, parameters)
         curvature = precision + derivative.T @ derivative / noise**2
         slope = precision @ (mean - parameters)
         slope += derivative.T @ (log2_steps - steps) / noise**2
@@ -223,7 +223,7 @@ def _fit(
         parameters = parameters + change
         if np.abs(change).max() < 1e-6:
             break
-    steps, derivative = _expected(cells, parameters)
+    steps, derivative = expected(cells, parameters)
     covariance = np.linalg.inv(precision + derivative.T @ derivative / noise**2)
     residual = (log2_steps - steps) / noise
     distance = (parameters - mean) / deviation

@@ -19,7 +19,7 @@ import pandas as pd
 from dps_tf.analysis.law import LEVEL, Draws, LawFit, Observations, fit_law
 from dps_tf.analysis.law.fit import tails
 from dps_tf.analysis.predict import REACH, obstacles
-from dps_tf.analysis.step_times import DRAWS, StepTimes, law_at, step_time_model
+from dps_tf.analysis.step_times import DRAWS, StepTimes, step_time_model
 from dps_tf.analysis.wording import interval, number, steps
 
 EFFICIENCY = 0.8
@@ -143,7 +143,7 @@ def _candidates(points: Observations, law: Draws, model: StepTimes) -> pd.DataFr
     measured = points.located().batch_size
     sizes = model.devices * 2.0 ** np.arange(64)
     sizes = sizes[(measured.min() / REACH <= sizes) & (sizes <= measured.max() * REACH)]
-    steps, seconds = law_at(law, sizes), model.seconds(sizes)
+    steps, seconds = law.steps(sizes), model.seconds(sizes)
     low, high = np.quantile(steps * seconds, _TAILS, axis=0)
     median = np.median(steps * seconds, axis=0)
     rate = model.price / 3600 or model.devices  # A price is of an hour.
@@ -183,7 +183,7 @@ def _obstacle(
             f"the time to the goal still falls at batch size {sizes[at]:g}, the last "
             f"candidate: measure {'larger' if is_most else 'smaller'} ones"
         )
-    plain = law_at(fit.posterior.draws(DRAWS), sizes) * model.seconds(sizes)
+    plain = fit.posterior.draws(DRAWS).steps(sizes) * model.seconds(sizes)
     with_one = int(np.argmin(np.median(plain, axis=0)))
     if median[with_one] <= LOSS * median[at]:
         return ""
@@ -198,7 +198,7 @@ def _fastest(
 ) -> dict[str, object]:
     """Returns the row of the fastest candidate."""
     sizes = candidates["batch_size"].to_numpy(np.float64)
-    fastest = sizes[np.argmin(law_at(law, sizes) * model.seconds(sizes), axis=1)]
+    fastest = sizes[np.argmin(law.steps(sizes) * model.seconds(sizes), axis=1)]
     low, high = np.quantile(fastest, _TAILS, method="nearest")
     labels = {"choice": "fastest", "meaning": "the least median time to the goal"}
     row = candidates.iloc[int(candidates["time_seconds"].argmin())]

@@ -91,13 +91,7 @@ class StepTimes:
 
     def seconds(self, batch_sizes: Floats) -> Floats:
         """Returns draws of the seconds of a step at global batch sizes, [d, n]."""
-        return law_at(self.draws, self.devices / batch_sizes) + self.communication
-
-
-def law_at(draws: Draws, batch_sizes: Floats) -> Floats:
-    """Returns c1/B^a + c2 of each draw at batch sizes, [d, n]."""
-    falling = draws.c1[:, None] / batch_sizes ** draws.exponent[:, None]
-    return np.asarray(falling + draws.c2[:, None], np.float64)
+        return self.draws.steps(self.devices / batch_sizes) + self.communication
 
 
 def step_time_model(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -56,6 +56,7 @@ class CellStatus:
         causes: why trials failed, each cause once.
         nearest: the best evaluation so far, where no trial has met the goal.
         advice: what to change in a finished cell where no trial has met the goal.
+        reason: why its batch size was chosen; None where nothing is chosen.
     """
 
     name: str
@@ -73,6 +74,7 @@ class CellStatus:
     causes: tuple[str, ...] = ()
     nearest: str | None = None
     advice: str | None = None
+    reason: str | None = None
 
     @property
     def reached(self) -> str:
@@ -110,7 +112,8 @@ class CellStatus:
             parts.append(f"{self.data_wait:.0%} of the time waiting for data")
         parts += [f"failed by {cause}" for cause in self.causes[:1]]
         advice = "" if self.advice is None else f". {self.advice}"
-        return f"{self.name}: {'; '.join([*parts, self.left])}{advice}"
+        reason = "" if self.reason is None else f". Chosen: {self.reason}"
+        return f"{self.name}: {'; '.join([*parts, self.left])}{advice}{reason}"
 
 
 def sweep_status(files: FileSystem, sweep: SweepReader) -> list[CellStatus]:
@@ -120,12 +123,13 @@ def sweep_status(files: FileSystem, sweep: SweepReader) -> list[CellStatus]:
     """
     # Cells of an earlier configuration of the same directory come last.
     names = dict.fromkeys([*sweep.planned, *sweep.studies])
-    return [
+    cells = [
         _cell_status(files, sweep.studies[name], name)
         if name in sweep.studies
         else CellStatus(name)
         for name in names
     ]
+    return [replace(cell, reason=sweep.reasons.get(cell.name)) for cell in cells]
 
 
 def merged_status(sweeps: Sequence[Sequence[CellStatus]]) -> list[CellStatus]:

@@ -12,7 +12,13 @@ import pandas as pd
 from dps_tf.analysis.plan import WORK
 from dps_tf.cli import sweep_plan
 from dps_tf.cli.command_line import import_ray
-from dps_tf.cli.sweep_plan import Prices, RecordedForecast, asked_cells, plan_text
+from dps_tf.cli.sweep_plan import (
+    Prices,
+    RecordedChoice,
+    RecordedForecast,
+    asked_cells,
+    plan_text,
+)
 from dps_tf.core import StudySpecification, UserError
 from dps_tf.store import SweepLayout, absolute, files_for
 from dps_tf.training import explain
@@ -42,6 +48,10 @@ class SweepRun:
         self._backends = Backends(options, self._files)
         self._backends.check(configuration.specification)
         self._pruning = 0.0
+        self._choice: RecordedChoice | None = None
+        sweep = configuration.specification
+        if sweep.choice is not None:
+            self._choice = RecordedChoice(self._files, options.sweep_dir, sweep)
 
     def try_out(self) -> str:
         """Tries out everything that a sweep needs; returns its description.
@@ -59,6 +69,8 @@ class SweepRun:
             self._sweep(StopRequest()).check()
         self._pruning = self._backends.try_out(self.configuration.specification)
         text = describe(self.configuration.specification, self.configuration.gin)
+        if self._choice is not None:
+            self._choice.look()
         return f"{text}\n{explain(self.options.data_placement)}"
 
     def plan(self, like: Sequence[str], prices: Prices) -> str:
@@ -87,6 +99,8 @@ class SweepRun:
         return f"{text}\n\n{plan}"
 
     def _waits(self, study: StudySpecification) -> bool:
+        if self._choice is not None and not self._choice.may_run(study):
+            return False
         if not self.options.sweep_dir:
             return True
         cell = SweepLayout(self.options.sweep_dir).cell(study.cell.name)
@@ -110,12 +124,14 @@ class SweepRun:
             self._backends,
             stop,
             forecast=self._forecast,
+            asked=self._choice,
         )
 
     def print_outcome(self, outcome: SweepOutcome) -> None:
         """Prints the cells that were not run; failed trials go to standard error."""
         if not outcome.ran and not outcome.busy:
-            cells = len(self.configuration.specification.studies)
+            studies = self.configuration.specification.studies
+            cells = len(studies if self._choice is None else self._choice())
             print(f"nothing to do: all {cells} cells are finished.")
         for name, owner in outcome.busy.items():
             print(f"{name}: being run by {owner}.")

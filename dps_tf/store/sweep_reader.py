@@ -121,6 +121,21 @@ class SweepReader:
             self._problems.append(str(error))
             return ()
 
+    @functools.cached_property
+    def reasons(self) -> dict[str, str]:
+        """Why each cell was chosen, by its name; empty where nothing is chosen."""
+        reasons: dict[str, str] = {}
+        for name in self._files.list_names(self.layout.choices):
+            try:
+                record = read_json(self._files, f"{self.layout.choices}/{name}")
+            except DamagedError as error:
+                self._problems.append(str(error))
+                continue
+            reasons.update(zip(record["cells"], record["reasons"], strict=True))
+            if record["end"]:
+                reasons[record["cells"][-1]] += f"; it is the last: {record['end']}"
+        return reasons
+
     def configuration(self) -> str:
         """Returns the resolved gin configuration; '' where there is none."""
         try:

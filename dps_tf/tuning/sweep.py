@@ -86,7 +86,7 @@ class Sweep:
     Cells run one after another, or side by side where `spare_slots` returns the number
     of slots that no cell needs now. Progress is shown on standard output.
     `forecast` predicts the cost of some cells from recorded ones; it returns None
-    where there are none.
+    where there are none. `asked` returns the studies to run by the records so far.
     """
 
     files: FileSystem
@@ -97,11 +97,13 @@ class Sweep:
     say: Callable[[str], None] = print
     spare_slots: Callable[[], int] | None = None
     forecast: Forecaster = no_forecast
+    asked: Callable[[], Sequence[StudySpecification]] | None = None
 
     def __post_init__(self) -> None:
         self._layout = SweepLayout(self.options.sweep_dir)
         self._locks: dict[str, Lock] = {}
         self._forecast: Forecast | None = None
+        self._asked: tuple[StudySpecification, ...] = ()
         self.outcome = SweepOutcome()
 
     def run(self, gin_text: str) -> SweepOutcome:
@@ -117,11 +119,23 @@ class Sweep:
             UserError: a cell holds another study, or its data are missing.
         """
         self.check()
-        start_sweep(self.files, self._layout, self.specification, gin_text)
-        left = list(self.specification.studies)
-        if self.spare_slots is not None:
+        mark(self.files, self._layout)
+        asked = self.asked or (lambda: self.specification.studies)
+        while len(studies := tuple(asked())) > len(self._asked):
+            self._asked = studies
+            sweep = replace(self.specification, studies=studies)
+            start_sweep(self.files, self._layout, sweep, gin_text)
+            ended = {*self.outcome.ran, *self.outcome.finished_before}
+            self._run_cells([s for s in studies if s.cell.name not in ended])
+        self._run_repeats(gin_text)
+        return self.outcome
+
+    def _run_cells(self, left: list[StudySpecification]) -> None:
+        """Runs some cells, except those that other processes run; see `run`."""
+        self.outcome.busy.clear()
+        left = [study for study in left if not self._was_finished(study)]
+        if left and self.spare_slots is not None:
             self._run_side_by_side(left, self.spare_slots)
-        left[:] = [study for study in left if not self._was_finished(study)]
         looks = 0
         while left:
             waiting = list(left)
@@ -129,10 +143,10 @@ class Sweep:
                 # Cells that others have are looked at again in their order.
                 study = waiting[0] if looks else self._cheapest(waiting)
                 waiting.remove(study)
+                if self._run_if_free(study, left):
+                    continue
                 lock = self._lock(study)
-                if self._run_if_free(study):
-                    left.remove(study)
-                elif looks > _MAX_WAITS or (looks and lock.shows_life()):
+                if looks > _MAX_WAITS or (looks and lock.shows_life()):
                     left.remove(study)
                     owner = lock.holder() or "another process"
                     self.outcome.busy[study.cell.name] = owner
@@ -141,8 +155,6 @@ class Sweep:
                     raise Interrupted
                 time.sleep(_WAIT_SECONDS)
             looks += 1
-        self._run_repeats(gin_text)
-        return self.outcome
 
     def _run_repeats(self, gin_text: str) -> None:
         """Runs the repeats of the cells as a sweep inside this one."""
@@ -153,6 +165,7 @@ class Sweep:
                 specification=SweepSpecification(repeated),
                 options=replace(self.options, sweep_dir=self._layout.repeats.root),
                 forecast=no_forecast,
+                asked=None,
             )
             self.outcome.add(inside.run(gin_text))
 
@@ -200,17 +213,19 @@ class Sweep:
             return waiting[0]
         return waiting[forecast.examples.index(min(forecast.examples))]
 
-    def _run_if_free(self, study: StudySpecification) -> bool:
-        """Runs a cell unless it is finished; returns False if another owner runs it."""
-        if self._was_finished(study):
-            return True
-        lock = self._lock(study)
-        if not lock.acquire():
-            return False
-        with lock:
-            # Its last owner may have finished it between the look and the lock.
-            if not self._was_finished(study):
-                self._run(study, lock)
+    def _run_if_free(
+        self, study: StudySpecification, left: list[StudySpecification]
+    ) -> bool:
+        """Runs a cell of `left`, and takes it out, unless another owner runs it."""
+        if not self._was_finished(study):
+            lock = self._lock(study)
+            if not lock.acquire():
+                return False
+            with lock:
+                # Its last owner may have finished it between the look and the lock.
+                if not self._was_finished(study):
+                    self._run(study, lock)
+        left.remove(study)
         return True
 
     def _run_side_by_side(
@@ -220,16 +235,15 @@ class Sweep:
 
         Cells that are not free stay in `left`.
         """
-        left[:] = [study for study in left if not self._was_finished(study)]
         waiting = sorted(left, key=_cost)
-        running: list[Future[None]] = []
+        running: list[Future[bool]] = []
         with ThreadPoolExecutor(max(1, len(left)), "cell") as pool:
             while (waiting and not self.stop()) or running:
                 is_room = spare_slots() > 0 or not running
                 if waiting and is_room and not self.stop():
                     study = self._cheapest(waiting)
                     waiting.remove(study)
-                    running.append(pool.submit(self._run_and_remove, study, left))
+                    running.append(pool.submit(self._run_if_free, study, left))
                 done, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
                 running = [future for future in running if future not in done]
                 for future in done:
@@ -241,12 +255,6 @@ class Sweep:
         if self.stop():
             raise Interrupted
 
-    def _run_and_remove(
-        self, study: StudySpecification, left: list[StudySpecification]
-    ) -> None:
-        if self._run_if_free(study):
-            left.remove(study)
-
     def _was_finished(self, study: StudySpecification) -> bool:
         if not is_finished(self.files, self._cell(study), study):
             return False
@@ -255,8 +263,7 @@ class Sweep:
 
     def _run(self, study: StudySpecification, lock: Lock) -> None:
         name, cell = study.cell.name, self._cell(study)
-        studies = self.specification.studies
-        place = f"cell {studies.index(study) + 1} of {len(studies)}"
+        place = f"cell {self._asked.index(study) + 1} of {len(self._asked)}"
         live = self.spare_slots is None
         shown = StudyProgress(name, study.rule, place, live=live)
         shown.sweep = self._forecast if live else None
@@ -316,12 +323,16 @@ def start_sweep(
     the last run; each study keeps the specification that it is compared with.
     """
     files.remove_stale(layout.root)
-    if not files.exists(layout.marker):
-        # Comes first: another process may check what kind of directory this is.
-        write_json(files, layout.marker, {"made_by": "dps_tf"})
+    mark(files, layout)
     files.write_atomic(layout.config, gin_text.encode())
     cells = [study.cell.name for study in sweep.studies]
     write_json(files, layout.sweep, {"cells": cells})
+
+
+def mark(files: FileSystem, layout: SweepLayout) -> None:
+    """Marks a sweep directory, before another process checks what kind it is of."""
+    if not files.exists(layout.marker):
+        write_json(files, layout.marker, {"made_by": "dps_tf"})
 
 
 def repeat_studies(

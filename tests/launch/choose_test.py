@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import importlib.util
 import sys
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 from scipy.optimize import approx_fprime
 
+from dps_tf.analysis.choose import CRITICAL, losses, recommended, value
 from dps_tf.analysis.law import Estimate, Observations, compare, posteriors
 from dps_tf.analysis.plan import StepsModel
 from dps_tf.core import NoisyQuadratic
@@ -20,8 +22,8 @@ from tests.core.quadratic_search import steps_to_loss
 from tests.packaging.source_tree import SOURCE_TREE
 
 
-@pytest.fixture(scope="module", name="script")
-def _script() -> ModuleType:
+@functools.cache
+def replay_script() -> ModuleType:
     """Returns launch/choose as a module."""
     path = str(SOURCE_TREE / "launch" / "choose")
     loader = importlib.machinery.SourceFileLoader("launch_choose", path)
@@ -30,6 +32,11 @@ def _script() -> ModuleType:
     sys.modules["launch_choose"] = module
     loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module", name="script")
+def _script() -> ModuleType:
+    return replay_script()
 
 
 def points() -> Observations:
@@ -77,13 +84,14 @@ def test_a_recommendation_is_that_of_the_law_with_its_loss(script):
     # Time is least at sqrt(knee c1/c2), here 256 x 500 and thus about 358.
     curve, knee = points(), 256.0
     lattice, places = script.Lattice(curve), list(range(10))
-    axis = np.exp2(lattice.critical(places)[0])
-    loss = script.losses(axis, curve.batch_size, knee)
-    best, most = script.recommended(lattice, places, loss)
+    axis, weights = lattice.critical(places)
+    loss = losses(np.exp2(axis), curve.batch_size, 1 + curve.batch_size / knee)
+    best, most = recommended(loss, weights.sum(axis=0))
     assert curve.batch_size[best] in (256, 512)
-    wider = script.recommended(lattice, places[:3], loss)[1]
-    assert 1 <= most < wider
-    exact = script.losses(np.array([500.0]), np.array([256.0, 357.77, 512.0]), knee)[0]
+    few = lattice.critical(places[:3])[1].sum(axis=0)
+    assert 1 <= most < recommended(loss, few)[1]
+    sizes = np.array([256.0, 357.77, 512.0])
+    exact = losses(np.array([500.0]), sizes, 1 + sizes / knee)[0]
     assert exact[1] == 1 and exact[0] == pytest.approx(exact[2], rel=0.02)
 
 
@@ -116,10 +124,10 @@ def test_the_worth_of_a_cell_is_that_of_a_normal_posterior_after_it(script, othe
     before, noise = fit.covariance, fit.noise**2
     gain = np.outer(before @ slope, slope @ before) / (slope @ before @ slope + noise)
     asked = np.array([0.0, 1.0, 0.0, 1.0])  # log2 c1/c2
-    assert script.variance(model, "critical_batch_size") == asked @ before @ asked
+    assert script.variance(model, CRITICAL) == asked @ before @ asked
     narrower = (asked @ (before - gain) @ asked + others) / (
         asked @ before @ asked + others
     )
-    worth = -np.log2(narrower) / 2 / 2 ** log2_steps(fit.mean)
-    found = script.value(model, np.array([size]), "critical_batch_size", others)
-    assert found == pytest.approx(worth, rel=1e-4)
+    gain, steps = value(model, np.array([size]), CRITICAL, others)
+    assert gain == pytest.approx(-np.log2(narrower) / 2, rel=1e-4)
+    assert steps == pytest.approx(2 ** log2_steps(fit.mean), rel=1e-6)

@@ -105,9 +105,10 @@ class Draws:
     exponent: Floats
     scale: Floats
 
-    def steps(self, batch_size: float) -> Floats:
-        """Returns c1/B^a + c2 of each draw, in steps."""
-        return self.c1 / batch_size**self.exponent + self.c2
+    def steps(self, batch_size: float | Floats) -> Floats:
+        """Returns c1/B^a + c2 of each draw, in steps: [d], or [d, n] at n sizes."""
+        power = np.power.outer(batch_size, self.exponent)
+        return np.asarray((self.c1 / power + self.c2).T, np.float64)
 
     def further(self, batch_size: float) -> Floats:
         """Returns K* of a further study at a batch size for each draw, in steps.

@@ -1,0 +1,148 @@
+"""Chooses the next batch size of a curve: the one that tells most per second.
+
+What is asked of a curve is, linearized, a weighted sum of log2 c1 and log2 c1/c2. Under
+the normal posterior of `analysis.plan` its standard deviation shrinks by a factor that
+is known before a cell is measured (MacKay 1992), and the cell with the largest
+logarithm of that factor per second is the next. The first is the middle one.
+
+A choice is asked for the batch size to train with, to which c1/c2 is what matters. It
+ends when that batch size is sure; the prior decides that before the fifth is measured.
+`launch/choose` replays these functions on curves that are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.analysis.law import FEW_POINTS, Observations, posteriors
+from dps_tf.analysis.plan import StepsModel, expected, seconds_of_a_step
+from dps_tf.analysis.step_times import recorded_step_times
+from dps_tf.analysis.tables import Floats
+from dps_tf.core import Choice, UserError
+
+SURE = 0.95
+"""Probability with which a recommended batch size loses no more time than is said."""
+CRITICAL = np.array([0.0, 1.0])
+"""The weights of log2 c1 and log2 c1/c2 where c1/c2 is asked."""
+
+
+def value(
+    model: StepsModel, batch_size: Floats, asked: Floats, others: float = 0.0
+) -> tuple[Floats, Floats]:
+    """Returns by how many octaves each cell narrows what is asked, and its steps, [n].
+
+    The model is of one curve. What is asked may be a difference from other curves;
+    `others` is their variance.
+    """
+    size, wanted = np.log2(batch_size), np.tile(asked, 2)
+    gains, steps = np.zeros(len(size)), np.zeros(len(size))
+    for fit, weight in zip(model.fits, model.weights, strict=True):
+        each, slope = expected((np.zeros(len(size), np.int64), size), fit.mean)
+        across = slope @ fit.covariance @ wanted
+        own = ((slope @ fit.covariance) * slope).sum(axis=1) + fit.noise**2
+        share = across**2 / own / (wanted @ fit.covariance @ wanted + others)
+        gains -= weight * np.log2(1 - share) / 2
+        steps += weight * each
+    return gains, np.asarray(np.exp2(steps), np.float64)
+
+
+def losses(critical: Floats, batch_size: Floats, seconds: Floats) -> Floats:
+    """Returns the time of each batch size over the least, by c1/c2, [c, n]."""
+    times = (critical[:, None] / batch_size + 1) * seconds
+    return np.asarray(times / times.min(axis=1, keepdims=True), np.float64)
+
+
+def recommended(loss: Floats, weights: Floats) -> tuple[int, float]:
+    """Returns the place of the batch size with the least expected loss, and its loss.
+
+    The second number is what it loses at most with a probability of SURE. `loss` is by
+    c1/c2 and batch size, [c, n], and `weights` are those of each c1/c2, [c].
+    """
+    best = int(np.argmin(weights @ np.log(loss)))
+    order = np.argsort(loss[:, best])
+    below = np.cumsum(weights[order]) / weights.sum()
+    return best, float(loss[order, best][np.searchsorted(below, SURE)])
+
+
+def next_batch_size(
+    choice: Choice, done: Sequence[int], results: pd.DataFrame, work: pd.DataFrame
+) -> tuple[int | None, str]:
+    """Returns the batch size of a curve to measure after some, and why, as a clause.
+
+    It is None where the choice ends.
+
+    Args:
+        choice: what is asked, and among which batch sizes.
+        done: those that are measured, in their order.
+        results: their rows of a results table.
+        work: their rows of the table of work, from which the seconds of steps come.
+
+    Raises:
+        UserError: no time of a step is known.
+    """
+    sizes = np.array(choice.batch_sizes, np.float64)
+    if not done:
+        middle = choice.batch_sizes[len(sizes) // 2]
+        return middle, f"it is the middle one of {len(sizes)} batch sizes"
+    points = Observations.from_results(results)
+    known = np.isfinite(points.high)
+    if not known.any():
+        return None, (
+            "no trial met the goal, and a choice begins with a K*; raise "
+            "workload.step_budget"
+        )
+    measuring, training = _seconds(choice, work, sizes)
+    if points.batch_sizes >= FEW_POINTS and (sure := _sure(choice, points, training)):
+        return None, sure
+    left = np.flatnonzero(~np.isin(sizes, done))
+    if not len(left):
+        return None, "all batch sizes are measured"
+    spent = work[(work["quantity"] == "seconds") & work["trial"].isna()]["value"].sum()
+    if choice.budget is not None and spent >= choice.budget:
+        return None, f"the budget of {choice.budget:g} seconds is spent"
+    table = pd.DataFrame({"curve": "", "batch_size": points.batch_size, "trials": 1})
+    steps = np.where(points.low == 0, points.high, points.middle)
+    model = StepsModel.of(table.assign(steps=steps)[known], [])
+    gains, expectation = value(model, sizes[left], CRITICAL)
+    seconds = expectation * measuring[left]
+    best = int(np.argmax(gains / seconds))
+    return int(sizes[left[best]]), (
+        f"of {len(left)} batch sizes it should narrow c1/c2 most per second, by "
+        f"{100 - 100 * 2 ** -gains[best]:.0f} % for {seconds[best]:.2g} s a trial"
+    )
+
+
+def _seconds(
+    choice: Choice, work: pd.DataFrame, sizes: Floats
+) -> tuple[Floats, Floats]:
+    """Returns the seconds of a step where it is measured and where it is used, [n]."""
+    times = recorded_step_times(work)
+    if choice.step_times is not None:
+        rows = list(choice.step_times.items())
+        times = pd.DataFrame(rows, columns=["batch_size", "seconds"])
+    if times.empty:
+        raise UserError(
+            "no time of a step is recorded, and a choice needs it: bind "
+            "choose.step_times."
+        )
+    both = seconds_of_a_step(times, np.r_[sizes, sizes / choice.devices])
+    measuring, training = np.split(np.median(both, axis=0), 2)
+    return measuring, training
+
+
+def _sure(choice: Choice, points: Observations, seconds: Floats) -> str:
+    """Returns that a batch size is sure, as a clause; empty if none is."""
+    sizes = np.array(choice.batch_sizes, np.float64)
+    critical = posteriors([points])[0].critical_batch_size
+    loss = losses(np.exp2(critical.middles), sizes, seconds)
+    best, most = recommended(loss, critical.masses)
+    if most > 1 + choice.precision:
+        return ""
+    return (
+        f"batch size {sizes[best]:g} is sure; on {choice.devices} device(s) it takes "
+        f"at most {100 * most - 100:.1f} % more time than the fastest, with a "
+        f"probability of {100 * SURE:.0f} %"
+    )
