@@ -541,7 +541,7 @@ def test_winners_that_are_alone_in_most_cells_are_the_searchs_doing():
 )
 def test_curves_that_the_law_does_not_fit_are_warned_of(steps, title):
     sizes = (8, 16, 32, 64, 128)
-    tables = tables_of(make(dataclasses.replace(SMALL, batch_sizes=sizes, points=4)))
+    tables = make(dataclasses.replace(SMALL, batch_sizes=sizes, points=4))
 
     def warned_of(high):
         results = tables.results.assign(steps_to_result=high, bracket_low=high - 10)
