@@ -6,11 +6,10 @@ Public methods of `Exponents` are names of expressions.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 from evidence import Evidence, files, of_distribution
-from workloads import estimate
+from workloads import estimate, independent
 
 from dps_tf.analysis.law import (
     FEW_POINTS,
@@ -35,11 +34,6 @@ LAW_TABLES = (
 """Recorded searches with curves of FEW_POINTS or more K* that are no bounds. Unfinished
 ones, and those whose K* are those of another table, are left out."""
 
-_SAME_TRIALS = {"lee2021/rivals": "goal 0.1[59]"}
-"""Curves whose trials are those of another curve of the table, to another goal. A fit
-takes curves as independent, so that these are left out: of rivals, the goal 0.17 stays,
-which both networks have."""
-
 
 class Exponents:
     """What these tables say of the exponent.
@@ -52,27 +46,23 @@ class Exponents:
         self._curves_of = curves_of
         self._exponents = functools.cache(self._exponent)
 
-    def exponent(self) -> Evidence:
+    def exponent(self, goal: str = "") -> Evidence:
         """Returns how far the exponent that recorded curves share lies from 1."""
         about = f"exponent less 1 {files(LAW_TABLES)}"
-        return of_distribution(about, LAW_TABLES, self._shared(LAW_TABLES))
+        return of_distribution(about, LAW_TABLES, self._shared(LAW_TABLES, goal))
 
-    def shared_exponent(self, *without: str) -> Estimate:
+    def shared_exponent(self, *without: str, goal: str | None = "") -> Estimate:
         """Returns a of c1/B^a + c2, one for the long curves of LAW_TABLES.
 
-        A residual scale each table; `without` some of them.
+        A residual scale each table; `without` some of them. Of the same trials to
+        several goals, curves to a `goal` are taken, or all as if independent (None).
         """
         kept = [study for study in LAW_TABLES if study not in without]
-        return Estimate.of(self._shared(kept))
+        return Estimate.of(self._shared(kept, goal))
 
-    def exponent_of_table(self, study: str) -> Estimate:
+    def exponent_of_table(self, study: str, goal: str | None = "") -> Estimate:
         """Returns that of the long curves of one table."""
-        return Estimate.of(self._exponents(study))
-
-    def every_goal(self) -> Estimate:
-        """Returns that of LAW_TABLES, with the same trials to several goals."""
-        found = [self._exponents(study, every_goal=True) for study in LAW_TABLES]
-        return Estimate.of(exponent_of_all(found))
+        return Estimate.of(self._exponents(study, goal))
 
     def refusing(self) -> str:
         """Returns the tables whose own exponent excludes 1, with it."""
@@ -89,24 +79,23 @@ class Exponents:
         """Returns how many curves these are."""
         return sum(len(self._long(study)) for study in LAW_TABLES)
 
-    def _shared(self, studies: Sequence[str]) -> Distribution:
-        return exponent_of_all([self._exponents(study) for study in studies])
+    def _shared(self, studies: Sequence[str], goal: str | None) -> Distribution:
+        return exponent_of_all([self._exponents(study, goal) for study in studies])
 
-    def _exponent(self, study: str, every_goal: bool = False) -> Distribution:
-        return exponent_of(self._long(study, every_goal))
+    def _exponent(self, study: str, goal: str | None) -> Distribution:
+        return exponent_of(self._long(study, goal))
 
-    def _long(self, study: str, every_goal: bool = False) -> dict[str, Observations]:
+    def _long(self, study: str, goal: str | None = "") -> dict[str, Observations]:
         """Returns the long curves of a table, but those that an earlier table has."""
-        same_trials = "^$" if every_goal else _SAME_TRIALS.get(study, "^$")
         earlier = {
             (*curve.high[:3],)
             for other in LAW_TABLES[: LAW_TABLES.index(study)]
             for curve in self._curves_of(other).values()
         }
+        curves = self._curves_of(study)
+        kept = curves if goal is None else independent(study, curves, goal)
         return {
             name: curve
-            for name, curve in self._curves_of(study).items()
-            if curve.batch_sizes >= FEW_POINTS
-            and (*curve.high[:3],) not in earlier
-            and not re.search(same_trials, name)
+            for name, curve in kept.items()
+            if curve.batch_sizes >= FEW_POINTS and (*curve.high[:3],) not in earlier
         }
