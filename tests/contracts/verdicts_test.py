@@ -310,22 +310,24 @@ def test_a_row_on_comparisons_gets_its_words_from_them(records, tmp_path):
     assert "claimed equal 1.25" in found[2] and "no trials of law.csv" in found[2]
 
 
-def test_rows_that_go_on_with_a_claim_are_adjusted_with_it(records, tmp_path):
-    of = """{ name = "%s", claim = "lower", of = 'law("law", "better", "plain", "%s")' }"""
+def test_rows_that_go_on_with_a_claim_are_adjusted_with_it(
+    records, tmp_path, monkeypatch
+):
+    kind = module("evidence").Evidence
+    monkeypatch.setattr(
+        records, "evidence", lambda p: kind("", ("law",), 2, 1, 3, float(p), 3)
+    )
     rows = [
-        ROW.replace("It falls", claim) + f"comparisons = [{of % (name, name)}]"
-        for claim, name in (
-            ("It falls", "c1"),
-            ("... much", "c2"),
-            ("It rises", "c1/c2"),
-        )
+        f"""{ROW.replace("It falls", claim)}
+    comparisons = [{{ name = "c1", claim = "higher", of = "{p}" }}]"""
+        for claim, p in (("It falls", 0.03), ("... much", 0.02), ("It rises", 0.031))
     ]
     path = tmp_path / "verdicts.toml"
     path.write_text("".join(rows))
     found = module("verdicts").verdicts(path, records)
-    p = [re.search(r"p (\S+) \(table", row[2])[1] for row in found]
-    alone = records.evidence('law("law", "better", "plain", "c1")').p
-    assert p[0] == f"{alone:.2g}" and p[1] == p[2] == "below 0.001"
+    shown = [re.search(r"p (\S+) \(table", row[2])[1] for row in found]
+    # Holm: 2 x 0.02, and no less for the other of the two; one comparison of the third.
+    assert shown == ["0.04", "0.04", "0.031"]
 
 
 def test_trials_of_a_row_are_those_of_its_tables_and_equal_curves_count_once(
