@@ -18,32 +18,19 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import numpy as np
 import pandas as pd
-from evidence import (
-    SIDES,
-    Evidence,
-    files,
-    log2_of,
-    of_t,
-    pooled_error,
-)
-from exponents import Exponents
+from evidence import SIDES, Evidence, files, log2_of, of_t, pooled_error
 from recorded_tables import Tables
 from scipy import stats
-from workloads import Workloads, estimate, plain_name
+from workloads import estimate, plain_name
 
-from dps_tf.analysis.law import (
-    LEVEL,
-    Estimate,
-    Ratio,
-)
+from dps_tf.analysis.law import LEVEL, Estimate, Ratio
 from dps_tf.analysis.paired_ratios import (
     PairedRatio,
     paired_ratio,
@@ -70,11 +57,8 @@ class Records(Tables):
         )
         filters = {"digits": _digits, "means": _means, "number": number}
         self._environment.filters |= {**filters, "whole": _whole}
-        self._environment.globals |= expressions(self)
-        self._environment.globals |= expressions(Exponents(self._curves))
-        self._environment.globals |= expressions(
-            Workloads(self._curves, self.fit, self._trials)
-        )
+        names = [name for name in dir(self) if not name.startswith("_")]
+        self._environment.globals |= {name: getattr(self, name) for name in names}
         self._environment.globals |= {"log2": np.log2, "sum": sum, "max": max}
 
     def text(self, template: str) -> str:
@@ -155,16 +139,9 @@ class Records(Tables):
 
     # Comparisons.
 
-    def law(
-        self,
-        study: str,
-        curve: str,
-        reference: str,
-        quantity: str,
-        every_goal: bool = False,
-    ) -> Evidence:
+    def law(self, study: str, curve: str, reference: str, quantity: str) -> Evidence:
         """Returns c1, c2 or c1/c2 of a curve over a reference; see `ratio`."""
-        pair = self.ratio(study, curve, reference, every_goal=every_goal)
+        pair = self.ratio(study, curve, reference)
         ratio: Ratio = getattr(pair, _CONSTANTS[quantity])
         is_small = ratio.p_adjusted < 1 - LEVEL and ratio.verdict not in SIDES
         about = f"{quantity} of {plain_name(curve)} / {plain_name(reference)}"
@@ -196,8 +173,7 @@ class Records(Tables):
     ) -> Evidence:
         """Returns a quantity in pruned networks over dense ones, by seeds."""
         found = self.paired(study, quantity, matched, method)
-        name = {"snip": "SNIP"}.get(method, method)
-        about = f"{quantity} at equal {matched}, {name} / dense, {files([study])}"
+        about = f"{quantity} at equal {matched}, {method} / dense, {files([study])}"
         return of_t(about, (study,), log2_of(found), 1)
 
     def product_over_constant(self, study: str, name: str, matched: str) -> Evidence:
@@ -271,12 +247,6 @@ class Records(Tables):
             return of_t(f"{about} {files([study])}", (study,), found, 0)
         ends = large["test_at_result"], small["test_at_result"]
         return self.welch(about, study, *ends)
-
-
-def expressions(of: object) -> Mapping[str, Any]:
-    """Returns the public methods of an object by name."""
-    names = [name for name in dir(of) if not name.startswith("_")]
-    return {name: getattr(of, name) for name in names}
 
 
 def _shown(value: object) -> str:

@@ -1,25 +1,39 @@
-"""The recorded tables of gin_configs/, and the fits of their curves."""
+"""The recorded tables of gin_configs/, the fits of their curves, and their exponent."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
-from workloads import independent, long_curves
+from evidence import Evidence, files, of_distribution
+from workloads import (
+    DENSE,
+    Curve,
+    averaged,
+    estimate,
+    independent,
+    is_dense,
+    long_curves,
+    plain_name,
+)
 
 from dps_tf.analysis.fit_table import curves_of_table, read_table
 from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.law import (
+    FEW_POINTS,
     LEVEL,
     Comparison,
     CurveRatio,
+    Distribution,
     Estimate,
     LawFit,
     Observations,
     compare,
+    exponent_of,
+    exponent_of_all,
     fit_law,
 )
 from dps_tf.analysis.published import read_published
@@ -29,15 +43,29 @@ from dps_tf.analysis.wording import and_list, number
 _UNSTATED = ("16 trials in 1 dimension", "48 trials in 2 dimensions")
 """Searches of curves of SGD and of Nesterov momentum in tables without that column."""
 
+LAW_TABLES = (
+    "lee2021/mnist_reproduction",
+    "lee2021/rivals",
+    "optimizers/fashion_mnist_fc",
+    "optimizers/text_transformer",
+    "parallelism/delay",
+    "parallelism/local_sgd",
+    "shallue2019/mnist_fc_sizes",
+    "shallue2019/text_networks",
+)
+"""Recorded searches with curves of FEW_POINTS or more K* that are no bounds. Unfinished
+ones, and those whose K* are those of another table, are left out."""
+
 
 class Tables:
     """The recorded tables below a folder; public methods are names of expressions."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._fits = functools.cache(self._fit)
+        self.fit = functools.cache(self._fit)
         self._joint_fits = functools.cache(self._joint_fit)
         self._rows = functools.cache(self._curves_of_table)
+        self._exponents = functools.cache(self._exponent)
 
     def table(self, study: str) -> pd.DataFrame:
         """Returns a recorded table."""
@@ -79,16 +107,13 @@ class Tables:
         word = "at most " * bounds[0] + "at least " * bounds[1]
         return word + number(k[one[0]][one[1]] / k[other[0]][other[1]])
 
-    def fit(self, study: str, curve: str) -> LawFit:
-        """Returns the law of one curve."""
-        return self._fits(study, curve)
-
     def _fit(self, study: str, curve: str) -> LawFit:
+        """Returns the law of one curve."""
         return fit_law(self._curves(study)[curve])
 
     def end(self, study: str, curve: str) -> Estimate:
         """Returns c1/c2, the critical batch size, of one curve."""
-        return self._fits(study, curve).critical_batch_size
+        return self.fit(study, curve).critical_batch_size
 
     def _trials(self, study: str, curve: str) -> int:
         rows = self._rows(study)[curve]
@@ -129,9 +154,32 @@ class Tables:
         ]
         return "; ".join(words)
 
+    def dense(self) -> list[Curve]:
+        """Returns all recorded curves of dense networks that can be fitted."""
+        return [
+            Curve(
+                f"{plain_name(name)} of [{study.rpartition('/')[2]}]({study}.csv)",
+                self.end(study, name),
+                (points.batch_size[0], points.batch_size[-1]),
+                averaged(self.fit(study, name)),
+            )
+            for study in DENSE
+            for name, points in self._curves(study).items()
+            if is_dense(study, name)
+        ]
+
+    def dense_trials(self) -> int:
+        """Returns the number of their trials."""
+        return sum(
+            self._trials(study, name)
+            for study in DENSE
+            for name in self._curves(study)
+            if is_dense(study, name)
+        )
+
     def misfits(self, study: str) -> list[float]:
         """Returns the root mean square of the residuals of each curve, in octaves."""
-        return [self._fits(study, curve).rms for curve in self._curves(study)]
+        return [self.fit(study, curve).rms for curve in self._curves(study)]
 
     def _joint_fit(
         self, study: str, reference: str, level: float, every_goal: bool
@@ -181,3 +229,59 @@ class Tables:
         """Returns how many trials of a table, those `where`, another table has too."""
         key = ["optimizer", "batch_size", "seed", "trial", "learning_rate"]
         return len(self.table(one).query(where)[key].merge(self.table(other)[key]))
+
+    # The exponent of c1/B^a + c2 that recorded curves have in common.
+
+    def exponent(self, goal: str = "") -> Evidence:
+        """Returns how far the exponent that recorded curves share lies from 1."""
+        about = f"exponent less 1 {files(LAW_TABLES)}"
+        return of_distribution(about, LAW_TABLES, self._shared(LAW_TABLES, goal))
+
+    def shared_exponent(self, *without: str, goal: str | None = "") -> Estimate:
+        """Returns a of c1/B^a + c2, one for the long curves of LAW_TABLES.
+
+        A residual scale each table; `without` some of them. Of the same trials to
+        several goals, curves to a `goal` are taken, or all as if independent (None).
+        """
+        kept = [study for study in LAW_TABLES if study not in without]
+        return Estimate.of(self._shared(kept, goal))
+
+    def exponent_of_table(self, study: str, goal: str | None = "") -> Estimate:
+        """Returns that of the long curves of one table."""
+        return Estimate.of(self._exponents(study, goal))
+
+    def refusing(self) -> str:
+        """Returns the tables whose own exponent excludes 1, with it."""
+        found = {study: self.exponent_of_table(study) for study in LAW_TABLES}
+        return and_list(
+            [
+                f"{study.rpartition('/')[2]}, {estimate(each)},"
+                for study, each in found.items()
+                if not each.low <= 1 <= each.high
+            ]
+        )
+
+    def curves(self) -> int:
+        """Returns how many curves these are."""
+        return sum(len(self._long(study)) for study in LAW_TABLES)
+
+    def _shared(self, studies: Sequence[str], goal: str | None) -> Distribution:
+        return exponent_of_all([self._exponents(study, goal) for study in studies])
+
+    def _exponent(self, study: str, goal: str | None) -> Distribution:
+        return exponent_of(self._long(study, goal))
+
+    def _long(self, study: str, goal: str | None = "") -> dict[str, Observations]:
+        """Returns the long curves of a table, but those that an earlier table has."""
+        earlier = {
+            (*curve.high[:3],)
+            for other in LAW_TABLES[: LAW_TABLES.index(study)]
+            for curve in self._curves(other).values()
+        }
+        curves = self._curves(study)
+        kept = curves if goal is None else independent(study, curves, goal)
+        return {
+            name: curve
+            for name, curve in kept.items()
+            if curve.batch_sizes >= FEW_POINTS and (*curve.high[:3],) not in earlier
+        }

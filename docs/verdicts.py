@@ -6,16 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evidence import (
-    KINDS,
-    NOT_HIGHER,
-    SIDES,
-    Evidence,
-    holm,
-    p_text,
-    together,
-    word,
-)
+from evidence import KINDS, NOT_HIGHER, SIDES, Evidence, holm, p_text, together, word
 from quantities import Records
 
 from dps_tf.analysis.law import MARGIN

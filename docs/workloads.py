@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from dps_tf.analysis.fit_table import observations_by_curve, read_table
-from dps_tf.analysis.law import (
-    MINIMUM_POINTS,
-    Estimate,
-    LawFit,
-    Observations,
-    misfits,
-)
+from dps_tf.analysis.law import MINIMUM_POINTS, Estimate, LawFit, Observations, misfits
 from dps_tf.analysis.wording import with_interval
 
 TOLERANCE = 0.2
@@ -115,45 +109,3 @@ def estimate(shown: Estimate) -> str:
 def plain_name(curve: str) -> str:
     """Returns a curve's name without the column that its axis stands in."""
     return re.sub(r"^(workload\.fixed\.|optimizer |workload )", "", curve)
-
-
-class Workloads:
-    """The recorded curves of dense networks; public methods are names of expressions.
-
-    Args:
-        curves_of: returns the curves of a table by name.
-        fit_of: returns the law of a table and curve.
-        trials_of: returns the number of trials of a table and curve.
-    """
-
-    def __init__(
-        self,
-        curves_of: Callable[[str], Mapping[str, Observations]],
-        fit_of: Callable[[str, str], LawFit],
-        trials_of: Callable[[str, str], int],
-    ) -> None:
-        self._curves_of, self._fit_of = curves_of, fit_of
-        self._trials_of = trials_of
-
-    def dense(self) -> list[Curve]:
-        """Returns all recorded curves of dense networks that can be fitted."""
-        return [
-            Curve(
-                f"{plain_name(name)} of [{study.rpartition('/')[2]}]({study}.csv)",
-                self._fit_of(study, name).critical_batch_size,
-                (points.batch_size[0], points.batch_size[-1]),
-                averaged(self._fit_of(study, name)),
-            )
-            for study in DENSE
-            for name, points in self._curves_of(study).items()
-            if is_dense(study, name)
-        ]
-
-    def dense_trials(self) -> int:
-        """Returns the number of their trials."""
-        return sum(
-            self._trials_of(study, name)
-            for study in DENSE
-            for name in self._curves_of(study)
-            if is_dense(study, name)
-        )
