@@ -22,6 +22,7 @@ from dps_tf.analysis.wording import and_list, number
 
 KINDS = ("agrees", "does not", "not told apart", "not measured")
 SIDES = ("higher", "lower")
+NOT_HIGHER = "not higher"
 SIGNIFICANT = 0.05
 
 
@@ -79,13 +80,15 @@ def word(found: Evidence, p_adjusted: float, claim: str, margin: float) -> str:
 
     Args:
         found: the comparison.
-        p_adjusted: its `p`, adjusted for the comparisons of its row.
-        claim: `higher`, `lower`, `different` or `equal` (within the margin).
+        p_adjusted: its `p`, adjusted for the comparisons of its claim.
+        claim: `higher`, `lower`, `different`, `equal` (within the margin) or
+            `not higher` (than the margin).
         margin: a factor, or a distance.
 
     Returns:
-        `agrees`, `does not`, `not told apart within X` or `not measured`. What is
-        claimed equal agrees within the margin even if it differs.
+        `agrees`, `does not`, `not told apart within X` (of what is claimed not higher,
+        `at most` the upper end) or `not measured`. What is
+        claimed equal, or not higher, agrees within the margin even if it differs.
     """
     if found.refused:
         return "not measured"
@@ -95,9 +98,12 @@ def word(found: Evidence, p_adjusted: float, claim: str, margin: float) -> str:
     agrees, refuted = {
         "equal": (is_near, differs),
         "different": (differs, is_near),
+        NOT_HIGHER: (found.high < margin, differs and side == "higher"),
     }.get(claim, (differs and side == claim, differs and side != claim))
     if agrees or refuted:
         return "agrees" if agrees else "does not"
+    if claim == NOT_HIGHER and np.isfinite(found.high):
+        return f"not told apart, at most {found.high:.3g}"
     if np.isinf(found.within):
         return "not told apart, no factor is excluded"
     return f"not told apart within {found.reach(found.within)}"

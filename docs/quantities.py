@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import numpy as np
@@ -35,33 +35,16 @@ from evidence import (
     pooled_error,
     quotient,
 )
-from exponents import Exponents
-from workloads import Workloads, estimate, long_curves, plain_name
+from recorded_tables import Tables
+from workloads import estimate, plain_name
 
-from dps_tf.analysis.fit_table import (
-    curves_of_table,
-    read_table,
-)
-from dps_tf.analysis.interchange.foreign_files import read_csv
-from dps_tf.analysis.law import (
-    LEVEL,
-    Comparison,
-    CurveRatio,
-    Estimate,
-    LawFit,
-    Observations,
-    Ratio,
-    compare,
-    fit_law,
-)
+from dps_tf.analysis.law import LEVEL, Estimate, Ratio
 from dps_tf.analysis.paired_ratios import (
     PairedRatio,
     paired_ratio,
     with_theory_products,
 )
-from dps_tf.analysis.published import read_published
 from dps_tf.analysis.repeats import STATED_NOISE
-from dps_tf.analysis.searches import search_of_results
 from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import and_list, number
 
@@ -71,24 +54,19 @@ _NOISE = STATED_NOISE[1]
 _CONSTANTS = {"c1": "c1", "c2": "c2", "c1/c2": "critical_batch_size"}
 
 
-class Records:
+class Records(Tables):
     """The recorded tables below a folder; public methods are names of expressions."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._fits = functools.cache(self._fit)
-        self._joint_fits = functools.cache(self._joint_fit)
+        super().__init__(folder)
         self._measured_with_products = functools.cache(self._measurements)
         self._environment = jinja2.Environment(
             undefined=jinja2.StrictUndefined, autoescape=False, finalize=_shown
         )
         filters = {"digits": _digits, "means": _means, "number": number}
         self._environment.filters |= {**filters, "whole": _whole}
-        self._environment.globals |= expressions(self)
-        self._environment.globals |= expressions(Exponents(self._curves))
-        self._environment.globals |= expressions(
-            Workloads(self._curves, self.end, self._trials)
-        )
+        names = [name for name in dir(self) if not name.startswith("_")]
+        self._environment.globals |= {name: getattr(self, name) for name in names}
         self._environment.globals |= {"log2": np.log2, "sum": sum, "max": max}
 
     def text(self, template: str) -> str:
@@ -119,80 +97,6 @@ class Records:
 
         return _MARK.sub(renewed, document)
 
-    # Tables.
-
-    def table(self, study: str) -> pd.DataFrame:
-        """Returns a recorded table."""
-        return read_csv(self._folder / f"{study}.csv")
-
-    def curve(self, study: str, curve: str) -> pd.DataFrame:
-        """Returns the rows of one curve."""
-        return curves_of_table(read_table(self._folder / f"{study}.csv"))[curve]
-
-    def steps(
-        self, study: str, columns: str, value: str = "steps_to_result"
-    ) -> pd.DataFrame:
-        """Returns K*, or another column, a row a batch size."""
-        table = self.table(study)
-        return table.pivot(index="batch_size", columns=columns, values=value)
-
-    def published_steps(self, pattern: str) -> pd.DataFrame:
-        """Returns K* as Shallue et al. 2019 published it, a column an optimizer."""
-        table = read_published(
-            self._folder / "shallue2019" / "published.csv", [pattern]
-        )
-        return table.pivot(
-            index="batch_size", columns="optimizer", values="steps_to_result"
-        )
-
-    def reached(self, study: str) -> Mapping[tuple[str, int], int]:
-        """Returns how many seeds met the goal, by workload and batch size."""
-        cells = self.table(study).groupby(["workload", "batch_size"])
-        return cells["steps_to_result"].count().to_dict()
-
-    # Fits.
-
-    def _fit(self, study: str, curve: str) -> LawFit:
-        return fit_law(self._curves(study)[curve])
-
-    def end(self, study: str, curve: str) -> Estimate:
-        """Returns c1/c2, where perfect scaling ends, of one curve."""
-        return self._fits(study, curve).critical_batch_size
-
-    def _trials(self, study: str, curve: str) -> int:
-        table = read_table(self._folder / f"{study}.csv")
-        rows = curves_of_table(table, seeds_together=True)[curve]
-        # Tables without the column have 48 trials a cell where two values were tuned.
-        each = 48 if curve.startswith("Nesterov") else 16
-        return int(rows["trials"].sum()) if "trials" in rows else each * len(rows)
-
-    def misfits(self, study: str) -> list[float]:
-        """Returns the root mean square of the residuals of each curve, in octaves."""
-        return [self._fits(study, curve).rms for curve in self._curves(study)]
-
-    def _joint_fit(self, study: str, reference: str, level: float) -> Comparison:
-        table = read_table(self._folder / f"{study}.csv")
-        parts = curves_of_table(table, seeds_together=True)
-        searches = {name: search_of_results(rows) for name, rows in parts.items()}
-        curves = self._curves(study)
-        return compare(curves, reference, level=level, searches=searches)
-
-    def _curves(self, study: str) -> dict[str, Observations]:
-        return long_curves(self._folder / f"{study}.csv")
-
-    def ratio(
-        self, study: str, curve: str, reference: str, level: float = LEVEL
-    ) -> CurveRatio:
-        """Returns c1 and c2 of a curve over those of a reference, by a joint fit."""
-        ratios = self._joint_fits(study, reference, level).ratios
-        (found,) = [ratio for ratio in ratios if ratio.curve == curve]
-        return found
-
-    def shared_trials(self, one: str, where: str, other: str) -> int:
-        """Returns how many trials of a table, those `where`, another table has too."""
-        key = ["optimizer", "batch_size", "seed", "trial", "learning_rate"]
-        return len(self.table(one).query(where)[key].merge(self.table(other)[key]))
-
     # Measurements and noise.
 
     def _measurements(self, study: str) -> pd.DataFrame:
@@ -201,15 +105,17 @@ class Records:
         long = wide.melt(names, var_name="quantity", value_name="value")
         return with_theory_products(long)
 
-    def paired(self, study: str, quantity: str, matched: str) -> PairedRatio:
-        """Returns a quantity in networks pruned by SNIP over that in dense ones.
+    def paired(
+        self, study: str, quantity: str, matched: str, method: str = "snip"
+    ) -> PairedRatio:
+        """Returns a quantity in networks pruned by a method over that in dense ones.
 
         `matched` is `step` or `loss`.
         """
         measured = self._measured_with_products(study)
-        snip = measured[measured["sparsity_method"] == "snip"]
+        pruned = measured[measured["sparsity_method"] == method]
         dense = measured[measured["sparsity"] == 0]
-        return paired_ratio(snip, dense, quantity, matched)
+        return paired_ratio(pruned, dense, quantity, matched)
 
     def medians_of_repeats(self, study: str) -> pd.DataFrame:
         """Returns median steps of repeats, meaned over seeds: a column a sparsity."""
@@ -242,7 +148,7 @@ class Records:
     # Comparisons.
 
     def law(self, study: str, curve: str, reference: str, quantity: str) -> Evidence:
-        """Returns c1, c2 or c1/c2 of a curve over a reference, by a joint fit."""
+        """Returns c1, c2 or c1/c2 of a curve over a reference; see `ratio`."""
         pair = self.ratio(study, curve, reference)
         ratio: Ratio = getattr(pair, _CONSTANTS[quantity])
         is_small = ratio.p_adjusted < 1 - LEVEL and ratio.verdict not in SIDES
@@ -266,12 +172,16 @@ class Records:
         about = f"K\\* at {size}, {one} / {other}, {_NOISE} octaves of noise each,"
         about = f"{about} {files([study])}"
         error = _NOISE * np.sqrt(2)
-        return of_t(about, (study,), (k[one] - k[other], error, np.inf), 1)
+        found = of_t(about, (study,), (k[one] - k[other], error, np.inf), 1)
+        curves = f"{columns} {one}", f"{columns} {other}"
+        return replace(found, searches=self.unlike_searches(study, *curves))
 
-    def networks(self, study: str, quantity: str, matched: str) -> Evidence:
-        """Returns a quantity in networks pruned by SNIP over dense ones, by seeds."""
-        found = self.paired(study, quantity, matched)
-        about = f"{quantity} at equal {matched}, SNIP / dense, {files([study])}"
+    def networks(
+        self, study: str, quantity: str, matched: str, method: str = "snip"
+    ) -> Evidence:
+        """Returns a quantity in pruned networks over dense ones, by seeds."""
+        found = self.paired(study, quantity, matched, method)
+        about = f"{quantity} at equal {matched}, {method} / dense, {files([study])}"
         return of_t(about, (study,), log2_of(found), 1)
 
     def product_over_constant(self, study: str, name: str, matched: str) -> Evidence:
@@ -340,33 +250,6 @@ class Records:
             return of_t(f"{about} {files([study])}", (study,), found, 0)
         ends = large["test_at_result"], small["test_at_result"]
         return self.welch(about, study, *ends)
-
-    def seeds(self, *studies: str) -> str:
-        """Returns under how many seeds the cells of tables were studied."""
-        by_count: dict[int, list[str]] = {}
-        for study in dict.fromkeys(studies):
-            table = self.table(study)
-            # A table that does not say has the seed that gin files have.
-            count = table["seed"].nunique() if "seed" in table else 1
-            by_count.setdefault(count, []).append(study.rpartition("/")[2])
-        words = [
-            f"{n} seed{'s' * (n > 1)} in {and_list(names)}"
-            for n, names in sorted(by_count.items())
-        ]
-        return "; ".join(words)
-
-    def not_kept(self, *studies: str) -> str:
-        """Returns which of these tables have no trials beside them, as a sentence."""
-        stems = dict.fromkeys(re.sub("_(trials|measurements)$", "", s) for s in studies)
-        bare = [s for s in stems if not (self._folder / f"{s}_trials.csv").is_file()]
-        names = and_list([f"{stem.rpartition('/')[2]}.csv" for stem in bare])
-        return f"no trials of {names} were kept" if bare else ""
-
-
-def expressions(of: object) -> Mapping[str, Any]:
-    """Returns the public methods of an object by name."""
-    names = [name for name in vars(type(of)) if not name.startswith("_")]
-    return {name: getattr(of, name) for name in names}
 
 
 def _shown(value: object) -> str:

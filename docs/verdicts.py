@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evidence import KINDS, SIDES, Evidence, holm, p_text, together, word
+from evidence import KINDS, NOT_HIGHER, SIDES, Evidence, holm, p_text, together, word
 from quantities import Records
 
 from dps_tf.analysis.law import MARGIN
@@ -22,14 +22,27 @@ def verdicts(path: Path, records: Records) -> list[Sequence[str]]:
     rows = _tables_of(path)
     asked = {c["of"]: None for row in rows for c in row.get("comparisons", ())}
     found = {expression: records.evidence(expression) for expression in asked}
-    of_table = holm(found)
-    return [_verdict(row, records, found, of_table) for row in rows]
+    of_table, of_claim = holm(found), {}
+    for claim in _claims(rows):
+        of_claim |= holm({each: found[each] for each in claim})
+    return [_verdict(row, records, found, of_claim, of_table) for row in rows]
+
+
+def _claims(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Returns the comparisons of each claim: a row and those that go on with "..."."""
+    claims: list[list[str]] = []
+    for row in rows:
+        if not row["claim"].startswith("..."):
+            claims.append([])
+        claims[-1] += [each["of"] for each in row.get("comparisons", ())]
+    return claims
 
 
 def _verdict(
     row: dict[str, Any],
     records: Records,
     found: Mapping[str, Evidence],
+    of_claim: Mapping[str, float],
     of_table: Mapping[str, float],
 ) -> Sequence[str]:
     for condition in row.get("holds", ()):
@@ -40,16 +53,16 @@ def _verdict(
     if "comparisons" not in row and not row["word"].startswith(KINDS):
         raise ValueError(f"{row['claim']!r}: {row['word']!r} is none of {KINDS}")
     comparisons = row.get("comparisons", ())
-    of_row = holm({each["of"]: found[each["of"]] for each in comparisons})
     words, lines, studies = {}, [], list(row.get("tables", ()))
     for each in comparisons:
-        evidence, p = found[each["of"]], of_row[each["of"]]
+        evidence, p = found[each["of"]], of_claim[each["of"]]
         margin = each.get("margin", MARGIN)
         words[each["name"]] = word(evidence, p, each["claim"], margin)
         shown = [f"{each['name']}: {evidence}"]
         if not evidence.refused:
             shown += [f"p {p_text(p)} (table {p_text(of_table[each['of']])})"]
         reach = "" if each["claim"] in SIDES else f" {evidence.reach(margin)}"
+        reach = f" than {margin:g}" if each["claim"] == NOT_HIGHER else reach
         lines.append(", ".join([*shown, f"claimed {each['claim']}{reach}"]))
         studies += evidence.studies
     unlike = dict.fromkeys(found[each["of"]].searches for each in comparisons)
@@ -58,7 +71,8 @@ def _verdict(
     lines += [row["rests_on"].strip()] if "rests_on" in row else []
     lines += [records.seeds(*studies)]
     lines += [records.not_kept(*studies)] if records.not_kept(*studies) else []
-    texts = {name: row.get(name, "") for name in ("claim", "found", "trials", "scope")}
+    texts = {name: row.get(name, "") for name in ("claim", "found", "scope")}
+    texts["trials"] = row.get("trials", records.trials(*studies))
     texts["rests_on"] = "; ".join(lines)
     shown = {n: records.text(" ".join(str(t).split())) for n, t in texts.items()}
     verdict = together(words) if words else row["word"]

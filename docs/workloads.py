@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from dps_tf.analysis.fit_table import observations_by_curve, read_table
-from dps_tf.analysis.law import MINIMUM_POINTS, Estimate, Observations
+from dps_tf.analysis.law import MINIMUM_POINTS, Estimate, LawFit, Observations, misfits
 from dps_tf.analysis.wording import with_interval
 
 TOLERANCE = 0.2
@@ -32,6 +33,12 @@ Left out are studies that are not finished, rates that are not searched, and cur
 of the trials of another table (no delay, H = 1)."""
 
 
+_SAME_TRIALS = {"lee2021/rivals": "goal 0.1[59]"}
+"""Curves of trials that other curves of the table have, to another goal (of rivals, the
+goals 0.15 and 0.19 beside 0.17). A fit takes its curves as independent."""
+T = TypeVar("T")
+
+
 @dataclass(frozen=True)
 class Curve:
     """One of these curves.
@@ -40,11 +47,13 @@ class Curve:
         name: the table, and the curve in it.
         end: c1/c2, with open ends.
         sizes: the least and the largest batch size.
+        averaged: c1/c2 averaged over the exponent, where `fit` says to take that.
     """
 
     name: str
     end: Estimate
     sizes: tuple[float, float]
+    averaged: Estimate | None = None
 
     @property
     def is_open(self) -> bool:
@@ -57,9 +66,16 @@ class Curve:
 
         That holds at both ends of the interval of c1/c2.
         """
+        return self._has_regimes(self.end)
+
+    @property
+    def has_averaged_regimes(self) -> bool:
+        """Whether it was by the c1/c2 that `fit` says to take."""
+        return self._has_regimes(self.averaged or self.end)
+
+    def _has_regimes(self, end: Estimate) -> bool:
         least, largest = self.sizes
-        begins = TOLERANCE * self.end.low > least
-        return begins and self.end.high / TOLERANCE < largest
+        return TOLERANCE * end.low > least and end.high / TOLERANCE < largest
 
 
 def is_dense(study: str, curve: str) -> bool:
@@ -67,10 +83,22 @@ def is_dense(study: str, curve: str) -> bool:
     return study in DENSE and re.search(DENSE[study], curve) is not None
 
 
+def independent(study: str, curves: Mapping[str, T], of: str) -> dict[str, T]:
+    """Returns the curves that can be in one fit with those of a name such as `of`."""
+    same = re.compile(_SAME_TRIALS.get(study, "(?!)"))
+    is_same = bool(same.search(of))
+    return {n: c for n, c in curves.items() if bool(same.search(n)) == is_same}
+
+
 def long_curves(path: Path) -> dict[str, Observations]:
     """Returns the curves of a table that have batch sizes enough for a fit."""
     curves = observations_by_curve(read_table(path), seeds_together=True)
     return {n: c for n, c in curves.items() if c.batch_sizes >= MINIMUM_POINTS}
+
+
+def averaged(fit: LawFit) -> Estimate | None:
+    """Returns c1/c2 averaged over the exponent, where `fit` says to take that."""
+    return fit.critical_averaged if "exponent" in misfits(fit) else None
 
 
 def estimate(shown: Estimate) -> str:
@@ -81,44 +109,3 @@ def estimate(shown: Estimate) -> str:
 def plain_name(curve: str) -> str:
     """Returns a curve's name without the column that its axis stands in."""
     return re.sub(r"^(workload\.fixed\.|optimizer |workload )", "", curve)
-
-
-class Workloads:
-    """The recorded curves of dense networks; public methods are names of expressions.
-
-    Args:
-        curves_of: returns the curves of a table by name.
-        end_of: returns c1/c2 of a table and curve.
-        trials_of: returns the number of trials of a table and curve.
-    """
-
-    def __init__(
-        self,
-        curves_of: Callable[[str], Mapping[str, Observations]],
-        end_of: Callable[[str, str], Estimate],
-        trials_of: Callable[[str, str], int],
-    ) -> None:
-        self._curves_of, self._end_of = curves_of, end_of
-        self._trials_of = trials_of
-
-    def dense(self) -> list[Curve]:
-        """Returns all recorded curves of dense networks that can be fitted."""
-        return [
-            Curve(
-                f"{plain_name(name)} of [{study.rpartition('/')[2]}]({study}.csv)",
-                self._end_of(study, name),
-                (points.batch_size[0], points.batch_size[-1]),
-            )
-            for study in DENSE
-            for name, points in self._curves_of(study).items()
-            if is_dense(study, name)
-        ]
-
-    def dense_trials(self) -> int:
-        """Returns the number of their trials."""
-        return sum(
-            self._trials_of(study, name)
-            for study in DENSE
-            for name in self._curves_of(study)
-            if is_dense(study, name)
-        )

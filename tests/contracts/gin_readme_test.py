@@ -100,7 +100,9 @@ def test_documents_fit_and_report_open_the_same_ends(tmp_path):
     of_report = constants(curve.fit)
     assert of_report["c1"].text == "at most 13,000"
     assert of_report["critical"].text == "at most 150"
-    assert "| at most 12,900 |" in documents().fits(tmp_path / "table.csv", "")
+    records = documents().quantities.Records(tmp_path.parent)
+    shown = documents().fits(tmp_path / "table.csv", "", records)
+    assert "| at most 12,900 |" in shown
 
 
 def recorded(stem: Path, *sweeps: Sweep) -> dict[str, pd.DataFrame]:

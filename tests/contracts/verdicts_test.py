@@ -82,7 +82,6 @@ def test_commands_are_understood(tmp_path):
     ("claim", "names"),
     [
         ("Sparse networks need", ["lee2021/mnist_reproduction"]),
-        ("c1/B", ["lee2021/mnist_reproduction"]),
         ("square-root rule", ["lee2021/mnist_sgd_sparsity"]),
         ("noise of seeds", ["lee2021/mnist_repeats"]),
         ("late updates", ["parallelism/delay"]),
@@ -164,6 +163,12 @@ def test_a_number_has_to_say_how_it_is_shown(records):
         ("equal", 1.1, 0.5, 1.26, 1.25, "not told apart within 1.26"),
         ("equal", 2.0, 0.049, 3.0, 1.25, "does not"),
         ("equal", 0.8, 0.5, np.inf, 1.25, "not told apart, no factor is excluded"),
+        # The upper end, 9, decides, and less does not count against it.
+        ("not higher", 0.5, 0.01, 3.0, 9.1, "agrees"),
+        ("not higher", 2.0, 0.01, 3.0, 9.1, "agrees"),
+        ("not higher", 2.0, 0.049, 3.0, 9.0, "does not"),
+        ("not higher", 2.0, 0.05, 3.0, 9.0, "not told apart, at most 9"),
+        ("not higher", 0.5, 0.049, 3.0, 9.0, "not told apart, at most 9"),
     ],
 )
 def test_the_word_of_a_verdict_follows_from_the_rule(
@@ -174,6 +179,7 @@ def test_the_word_of_a_verdict_follows_from_the_rule(
     assert evidence.word(found, p, claim, margin) == expected
     small = evidence.Evidence("", (), value, 0.0, 9.0, p, within, is_small=True)
     is_near = claim in ("equal", "different") and within <= margin
+    is_near |= claim == "not higher" and margin > 9
     told = evidence.word(small, p, claim, margin)
     assert told.startswith("not told apart") != is_near
     refused = evidence.Evidence("", (), value, 0.0, 9.0, p, within, refused="unlike")
@@ -318,3 +324,60 @@ def test_a_row_on_comparisons_gets_its_words_from_them(records, tmp_path):
     assert found[4] == "agrees for c2 and c1; does not for c1/c2"
     assert "c2 of better / plain in [law](law.csv) 0.25" in found[2]
     assert "claimed equal 1.25" in found[2] and "no trials of law.csv" in found[2]
+
+
+def test_rows_that_go_on_with_a_claim_are_adjusted_with_it(
+    records, tmp_path, monkeypatch
+):
+    kind = module("evidence").Evidence
+    monkeypatch.setattr(
+        records, "evidence", lambda p: kind("", ("law",), 2, 1, 3, float(p), 3)
+    )
+    rows = [
+        f"""{ROW.replace("It falls", claim)}
+    comparisons = [{{ name = "c1", claim = "higher", of = "{p}" }}]"""
+        for claim, p in (("It falls", 0.03), ("... much", 0.02), ("It rises", 0.031))
+    ]
+    path = tmp_path / "verdicts.toml"
+    path.write_text("".join(rows))
+    found = module("verdicts").verdicts(path, records)
+    shown = [re.search(r"p (\S+) \(table", row[2])[1] for row in found]
+    # Holm: 2 x 0.02, and no less for the other of the two; one comparison of the third.
+    assert shown == ["0.04", "0.04", "0.031"]
+
+
+def test_trials_of_a_row_are_those_of_its_tables_and_equal_curves_count_once(
+    records, tmp_path
+):
+    # Sixteen a cell where a table does not say, eight cells a curve.
+    assert records.trials("law", "law") == 2 * 8 * 16
+    more = pd.read_csv(tmp_path / "law.csv").assign(trials=20, infeasible=0)
+    more.loc[more["curve"] == "better", "steps_to_result"] += 1
+    more.to_csv(tmp_path / "more.csv", index=False)
+    assert records.trials("more") == 2 * 8 * 20
+    # "plain" is in both.
+    assert records.trials("law", "more") == 8 * 16 + 2 * 8 * 20
+
+
+def test_a_ratio_of_a_bound_is_a_bound(records, tmp_path):
+    ends = pd.read_csv(tmp_path / "law.csv").assign(at_boundary="")
+    at_end = (ends["curve"] == "better") & (ends["batch_size"] == 4)
+    ends.loc[at_end, "at_boundary"] = "learning_rate"
+    ends.to_csv(tmp_path / "ends.csv", index=False)
+    times = 'times("ends", "curve", ("%s", %d), ("%s", %d))'
+    shown = records.text("{{ " + times % ("better", 4, "better", 512) + " }}")
+    assert shown == "at most 64.5"
+    shown = records.text("{{ " + times % ("plain", 4, "better", 4) + " }}")
+    assert shown == "at least 1.02"
+    assert records.text("{{ " + times % ("plain", 4, "plain", 512) + " }}") == "26.4"
+
+
+def test_curves_of_the_same_trials_to_two_goals_are_in_no_fit_together():
+    independent = module("workloads").independent
+    curves = dict.fromkeys(
+        ["dense, goal 0.17", "dense, goal 0.15", "pruned, goal 0.19"]
+    )
+    alone = independent("lee2021/rivals", curves, "dense, goal 0.15")
+    assert list(alone) == ["dense, goal 0.15", "pruned, goal 0.19"]
+    assert list(independent("lee2021/rivals", curves, "")) == ["dense, goal 0.17"]
+    assert independent("another", curves, "dense, goal 0.15") == curves
