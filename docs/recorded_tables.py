@@ -78,9 +78,10 @@ class Tables:
     def steps(
         self, study: str, columns: str, value: str = "steps_to_result"
     ) -> pd.DataFrame:
-        """Returns K*, or another column, a row a batch size."""
+        """Returns K*, or another column, a row a batch size: medians over seeds."""
         table = self.table(study)
-        return table.pivot(index="batch_size", columns=columns, values=value)
+        how = "median" if pd.api.types.is_numeric_dtype(table[value]) else "first"
+        return table.groupby(["batch_size", columns])[value].agg(how).unstack()
 
     def published_steps(self, pattern: str) -> pd.DataFrame:
         """Returns K* as Shallue et al. 2019 published it, a column an optimizer."""
