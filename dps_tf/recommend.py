@@ -72,7 +72,7 @@ def main() -> int:
     for name, recommendation in recommendations.items():
         print(printable(f"{name}: {recommendation}"))
         if not recommendation.choices.empty:
-            table = recommendation.choices.drop(columns="meaning")
+            table = recommendation.choices
             text = table.to_string(index=False, float_format=number, na_rep="")
             print("\n".join(line.rstrip() for line in text.splitlines()), "\n")
     if _OUT.value:

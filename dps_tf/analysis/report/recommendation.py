@@ -52,13 +52,11 @@ def draw_frontiers(
                 xytext=(6, 6),
                 fontsize=9,
             )
-    axis.set_xscale("log")
-    axis.set_yscale("log")
     axis.set(
         xlabel="Cost of reaching the goal",
         ylabel="Seconds to the goal",
         title="Devices: fastest batch size",
     )
-    style.log10_axis(axis, "x")
     axis.margins(x=0.15)
+    style.log10_axis(axis, "x")
     style.log10_axis(axis, "y")
