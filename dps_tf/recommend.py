@@ -59,20 +59,15 @@ def main() -> int:
     from dps_tf.analysis.recommend import recommend
     from dps_tf.analysis.wording import number
 
+    options = {"deadline": _DEADLINE.value, "communication": _COMMUNICATION.value}
     recommendations = {
-        name: recommend(
-            points,
-            times,
-            _DEVICES.value,
-            deadline=_DEADLINE.value,
-            communication=_COMMUNICATION.value,
-        )
+        name: recommend(points, times, _DEVICES.value, **options)
         for name, points, times in _inputs()
     }
     for name, recommendation in recommendations.items():
         print(printable(f"{name}: {recommendation}"))
         if not recommendation.choices.empty:
-            table = recommendation.choices.drop(columns="meaning")
+            table = recommendation.choices
             text = table.to_string(index=False, float_format=number, na_rep="")
             print("\n".join(line.rstrip() for line in text.splitlines()), "\n")
     if _OUT.value:
@@ -111,8 +106,8 @@ def _write(recommendations: Mapping[str, Recommendation], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for table in ("candidates", "choices"):
         parts = [
-            getattr(recommendations[name], table).assign(curve=name)
-            for name in recommendations
+            getattr(recommendation, table).assign(curve=name)
+            for name, recommendation in recommendations.items()
         ]
         pd.concat(parts, ignore_index=True).to_csv(folder / f"{table}.csv", index=False)
     write_figure(recommendations, folder / "recommendation.png")

@@ -12,8 +12,6 @@ ends when that batch size is sure; the prior decides that before the fifth is me
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
@@ -68,23 +66,18 @@ def recommended(loss: Floats, weights: Floats) -> tuple[int, float]:
 
 
 def next_batch_size(
-    choice: Choice, done: Sequence[int], results: pd.DataFrame, work: pd.DataFrame
+    choice: Choice, results: pd.DataFrame, work: pd.DataFrame
 ) -> tuple[int | None, str]:
-    """Returns the batch size of a curve to measure after some, and why, as a clause.
+    """Returns the batch size of a curve to measure next, and why, as a clause.
 
-    It is None where the choice ends.
-
-    Args:
-        choice: what is asked, and among which batch sizes.
-        done: those that are measured, in their order.
-        results: their rows of a results table.
-        work: their rows of the table of work, from which the seconds of steps come.
+    It is None where the choice ends. `results` and `work` are the rows of the cells of
+    the curve that were chosen before, in the tables of these names.
 
     Raises:
         UserError: no time of a step is known.
     """
     sizes = np.array(choice.batch_sizes, np.float64)
-    if not done:
+    if results.empty:
         middle = choice.batch_sizes[len(sizes) // 2]
         return middle, f"it is the middle one of {len(sizes)} batch sizes"
     points = Observations.from_results(results)
@@ -97,7 +90,7 @@ def next_batch_size(
     measuring, training = _seconds(choice, work, sizes)
     if points.batch_sizes >= FEW_POINTS and (sure := _sure(choice, points, training)):
         return None, sure
-    left = np.flatnonzero(~np.isin(sizes, done))
+    left = np.flatnonzero(~np.isin(sizes, results["batch_size"]))
     if not len(left):
         return None, "all batch sizes are measured"
     spent = work[(work["quantity"] == "seconds") & work["trial"].isna()]["value"].sum()

@@ -1,10 +1,7 @@
 """Predicts K* at batch sizes that were not measured, or says why it cannot.
 
 Predictions come from the joint posterior of the law K* = c1/B^a + c2 with a free
-exponent a, so that an interval covers that a may not be 1. Each prediction has two
-intervals: of the law's curve, and of the K* of a further study, scattered about it.
-
-A prediction is refused, with the reason, where the data do not support it.
+exponent a, so that an interval covers that a may not be 1.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.fit_table import curves_of_table, observations_by_curve
+from dps_tf.analysis.fit_table import curves_of_table
 from dps_tf.analysis.law import LEVEL, Draws, LawFit, Observations, fit_law
 from dps_tf.analysis.law.fit import tails
 from dps_tf.analysis.step_times import DRAWS
@@ -23,7 +20,8 @@ from dps_tf.analysis.tables import Floats, require
 from dps_tf.core import UserError
 
 MINIMUM_SIZES = 4
-"""Batch sizes with a located K* below which nothing is predicted."""
+"""Batch sizes with a located K* below which nothing is predicted: fewer leave no degree
+of freedom beside the exponent."""
 REACH = 4.0
 """Factor beyond the measured batch sizes up to which a law may be followed."""
 SAME = 1.25
@@ -34,11 +32,7 @@ standard deviations of the difference of two searches of 0.2 octaves each."""
 
 
 def obstacles(points: Observations) -> str:
-    """Returns why no K* of a curve can be predicted, as a clause; empty if it can.
-
-    A curve of fewer than four batch sizes leaves no degree of freedom beside the
-    exponent, and a curve on which K* rises with B does not follow the law.
-    """
+    """Returns why no K* of a curve can be predicted, as a clause; empty if it can."""
     if points.batch_sizes < MINIMUM_SIZES:
         return (
             f"K* is known at {points.batch_sizes} batch sizes, and {MINIMUM_SIZES} are "
@@ -75,7 +69,7 @@ COLUMNS += ["study_low", "study_high", "abstains"]
 
 def _prediction(fit: LawFit, draws: Draws, batch_size: float) -> dict[str, Any]:
     """Returns the prediction for one batch size, a row of COLUMNS."""
-    why = _too_far(fit.observations, batch_size) or _by_exponent(fit, batch_size)
+    why = _refusal(fit, batch_size)
     row: dict[str, Any] = {"batch_size": batch_size, "abstains": why}
     if why:
         return row
@@ -86,19 +80,14 @@ def _prediction(fit: LawFit, draws: Draws, batch_size: float) -> dict[str, Any]:
     return row
 
 
-def _too_far(points: Observations, batch_size: float) -> str:
-    """Returns why a batch size is too far from measured ones; empty if it is not."""
-    sizes = points.located().batch_size
-    if sizes.min() / REACH <= batch_size <= sizes.max() * REACH:
-        return ""
-    return (
-        f"{batch_size:g} is more than {REACH:g} times beyond the measured batch sizes "
-        f"{sizes.min():g} to {sizes.max():g}"
-    )
-
-
-def _by_exponent(fit: LawFit, batch_size: float) -> str:
-    """Returns how a free exponent changes a prediction; empty if it hardly does."""
+def _refusal(fit: LawFit, batch_size: float) -> str:
+    """Returns why K* at a batch size is not predicted; empty if it is."""
+    sizes = fit.observations.located().batch_size
+    if not sizes.min() / REACH <= batch_size <= sizes.max() * REACH:
+        return (
+            f"{batch_size:g} is more than {REACH:g} times beyond the measured batch "
+            f"sizes {sizes.min():g} to {sizes.max():g}"
+        )
     with_free, with_one = (
         float(law.steps(batch_size).quantiles([0.5])[0])
         for law in (fit.free, fit.posterior)
@@ -146,24 +135,17 @@ def predict(
             f"batch_sizes is {list(batch_sizes)!r}; it must hold positive numbers."
         )
     results = getattr(tables, "results", tables)
-    parts = curves_of_table(results)
     if sparsities is not None:
-        _check_sparsities(results, sparsities)
-        parts = {n: p for n, p in parts.items() if p["sparsity"].iloc[0] in sparsities}
-    curves = observations_by_curve(results)
-    predictions = [
-        predict_curve(curves[n], sizes, level).assign(curve=n) for n in parts
-    ]
-    return pd.concat(predictions, ignore_index=True)[["curve", *COLUMNS]]
-
-
-def _check_sparsities(results: pd.DataFrame, sparsities: Sequence[float]) -> None:
-    """Raises UserError for a sparsity that was not measured."""
-    require(results, ["sparsity"], "results")
-    measured = sorted(set(results["sparsity"]))
-    for sparsity in sparsities:
-        if sparsity not in measured:
+        require(results, ["sparsity"], "results")
+        measured = sorted(set(results["sparsity"]))
+        for sparsity in set(sparsities).difference(measured):
             raise UserError(
                 f"sparsity {sparsity:g} was not measured, and K* is not predicted "
                 f"between sparsities: choose among {', '.join(map(str, measured))}."
             )
+    predictions = [
+        predict_curve(Observations.from_results(rows), sizes, level).assign(curve=name)
+        for name, rows in curves_of_table(results).items()
+        if sparsities is None or rows["sparsity"].iloc[0] in sparsities
+    ]
+    return pd.concat(predictions, ignore_index=True)[["curve", *COLUMNS]]

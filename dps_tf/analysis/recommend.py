@@ -22,34 +22,20 @@ from dps_tf.analysis.predict import REACH, obstacles
 from dps_tf.analysis.step_times import DRAWS, StepTimes, step_time_model
 from dps_tf.analysis.wording import interval, number, steps
 
-EFFICIENCY = 0.8
-"""Least share of perfect scaling at the batch size `efficient`."""
 LOSS = 1.1
 """Largest factor in time that the choice of the exponent may cost a recommendation."""
 CONVENTIONS = {
-    "equal_marginal_gain": (
-        1.0,
-        "c1/c2: twice the steps of the plateau and twice the examples of perfect "
-        "scaling; the critical batch size of McCandlish et al. 2018, section 2.3, and "
-        "of c1/B + c2 in Lee et al. 2021",
-    ),
-    "zhang2024": (
-        0.2,
-        "20 % more examples than perfect scaling; the critical batch size of Zhang et "
-        "al. 2024, section 2",
-    ),
-    "efficient": (
-        1 / EFFICIENCY - 1,
-        f"{EFFICIENCY:.0%} of perfect scaling: the largest batch size whose examples "
-        "work for at least that share",
-    ),
-    "shallue2019": (
-        5.0,
-        "20 % more steps than the plateau; a number for the maximum useful batch size "
-        "of Shallue et al. 2019, section 4.1, who give none",
-    ),
+    "equal_marginal_gain": 1.0,
+    "zhang2024": 0.2,
+    "efficient": 1 / 0.8 - 1,
+    "shallue2019": 5.0,
 }
-"""By name of the convention: r of its batch size (r c1/c2)^(1/a), and its meaning."""
+"""By name of the convention: r of its batch size (r c1/c2)^(1/a).
+
+In this order: twice the steps of the plateau and twice the examples of perfect scaling
+(McCandlish et al. 2018, section 2.3; Lee et al. 2021); 20 % more examples than perfect
+scaling (Zhang et al. 2024, section 2); 80 % of perfect scaling; 20 % more steps than
+the plateau (Shallue et al. 2019, section 4.1, who give no number)."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +48,7 @@ class Recommendation:
             cost with cost_low and cost_high: money where the step times have a price,
             else seconds times devices.
         choices: one row per choice: choice, batch_size, devices, low and high (the
-            range of the batch size over the posterior), time_seconds, cost, meaning.
+            range of the batch size over the posterior), time_seconds, cost.
         abstains: why no batch size is recommended; empty if one is.
         assumption: what is assumed about the devices, a sentence.
     """
@@ -116,25 +102,18 @@ def recommend(
     ]
     model, nothing = models[-1], pd.DataFrame(columns=_CHOICE)
     if why := obstacles(points):
-        none = pd.DataFrame(columns=_CANDIDATE)
-        return Recommendation(none, nothing, why, model.assumption)
+        return Recommendation(pd.DataFrame(), nothing, why, model.assumption)
     fit = fit_law(points)
     law = fit.free.draws(DRAWS)
     tables = [_candidates(points, law, times) for times in models]
     candidates = pd.concat(tables, ignore_index=True)
-    if why := _obstacle(points, fit, model, tables[-1]):
+    if why := _obstacle(fit, model, tables[-1]):
         return Recommendation(candidates, nothing, why, model.assumption)
-    choices = [_fastest(law, model, tables[-1]), *_cheapest(candidates, deadline)]
-    choices += _conventions(law)
-    table = pd.DataFrame(choices, columns=_CHOICE)
+    table = _choices(law, model, candidates, deadline)
     return Recommendation(candidates, table, "", model.assumption)
 
 
-_CANDIDATE = (
-    "batch_size devices steps seconds time_seconds time_low time_high cost cost_low "
-    "cost_high"
-).split()
-_CHOICE = "choice batch_size devices low high time_seconds cost meaning".split()
+_CHOICE = "choice batch_size devices low high time_seconds cost".split()
 _TAILS = tails(LEVEL)
 
 
@@ -163,11 +142,9 @@ def _candidates(points: Observations, law: Draws, model: StepTimes) -> pd.DataFr
     )
 
 
-def _obstacle(
-    points: Observations, fit: LawFit, model: StepTimes, candidates: pd.DataFrame
-) -> str:
+def _obstacle(fit: LawFit, model: StepTimes, candidates: pd.DataFrame) -> str:
     """Returns why none of the candidates is recommended; empty if one is."""
-    measured = points.located().batch_size
+    measured = fit.observations.located().batch_size
     if candidates.empty:
         return (
             f"{model.devices} devices cannot share a batch of at most "
@@ -193,38 +170,24 @@ def _obstacle(
     )
 
 
-def _fastest(
-    law: Draws, model: StepTimes, candidates: pd.DataFrame
-) -> dict[str, object]:
-    """Returns the row of the fastest candidate."""
-    sizes = candidates["batch_size"].to_numpy(np.float64)
+def _choices(
+    law: Draws, model: StepTimes, candidates: pd.DataFrame, deadline: float | None
+) -> pd.DataFrame:
+    """Returns the table of choices, from candidates on all numbers of devices."""
+    own = candidates[candidates["devices"] == model.devices]
+    sizes = own["batch_size"].to_numpy(np.float64)
     fastest = sizes[np.argmin(law.steps(sizes) * model.seconds(sizes), axis=1)]
     low, high = np.quantile(fastest, _TAILS, method="nearest")
-    labels = {"choice": "fastest", "meaning": "the least median time to the goal"}
-    row = candidates.iloc[int(candidates["time_seconds"].argmin())]
-    return {**row, "low": low, "high": high, **labels}
-
-
-def _cheapest(
-    candidates: pd.DataFrame, deadline: float | None
-) -> list[dict[str, object]]:
-    """Returns the row of the cheapest candidate within the deadline, if any has one."""
-    meaning = "the least median cost of reaching the goal"
+    best = own.iloc[int(own["time_seconds"].argmin())]
+    rows = [{**best, "choice": "fastest", "low": low, "high": high}]
     if deadline is not None:
         candidates = candidates[candidates["time_seconds"] <= deadline]
-        meaning += f" within {deadline:g} seconds"
-    if candidates.empty:
-        return []
-    row = candidates.iloc[int(candidates["cost"].argmin())]
-    return [{**row, "choice": "cheapest", "meaning": meaning}]
-
-
-def _conventions(law: Draws) -> list[dict[str, object]]:
-    """Returns the rows of the choices that do not depend on the hardware."""
-    rows: list[dict[str, object]] = []
-    for name, (ratio, meaning) in CONVENTIONS.items():
+    if not candidates.empty:
+        best = candidates.iloc[int(candidates["cost"].argmin())]
+        rows.append({**best, "choice": "cheapest"})
+    for name, ratio in CONVENTIONS.items():
         sizes = (ratio * law.c1 / law.c2) ** (1 / law.exponent)
         low, high = np.quantile(sizes, _TAILS)
-        row = {"choice": name, "batch_size": np.median(sizes), "low": low, "high": high}
-        rows.append({**row, "meaning": meaning})
-    return rows
+        of_name = {"choice": name, "low": low, "high": high}
+        rows.append({**of_name, "batch_size": np.median(sizes)})
+    return pd.DataFrame(rows, columns=_CHOICE)

@@ -8,8 +8,7 @@ columns of the identity of a cell, such as workload.
 The model is t(b) = latency + b / throughput for b = B / N examples per device: a step
 takes `latency` seconds however small a device's share of the batch is, and a device
 works through `throughput` examples a second once that share fills it. With x = 1/b this
-is latency + (1/throughput) / x, the form of the law K* = c1/B + c2, so that the
-posterior of `analysis.law` serves both, with its prior.
+has the form of the law K* = c1/B + c2, and the posterior of `analysis.law` serves both.
 """
 
 from __future__ import annotations
@@ -33,14 +32,12 @@ the scatter of the times."""
 
 
 def checked_step_times(frame: pd.DataFrame) -> pd.DataFrame:
-    """Returns the table if its columns and values can be used, else UserError.
+    """Returns the table; UserError for a number in it that is not positive.
 
-    All numbers are positive; a price of 0 stands for none.
+    A price of 0 stands for none.
     """
     require(frame, COLUMNS, "of step times")
-    for column in [*COLUMNS, PRICE]:
-        if column not in frame.columns:
-            continue
+    for column in frame.columns.intersection([*COLUMNS, PRICE]):
         values = pd.to_numeric(frame[column], errors="coerce").to_numpy(np.float64)
         wrong = ~np.isfinite(values) | (values < 0)
         wrong |= (values == 0) & (column != PRICE)
@@ -72,7 +69,7 @@ def recorded_step_times(work: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds of a step on some devices, with their uncertainty.
+    """Seconds of a step on some devices.
 
     Attributes:
         devices: number of devices that share each batch.
@@ -129,23 +126,19 @@ def step_time_model(
         )
     seconds = used["seconds"].to_numpy(np.float64)
     price = float(np.median(used[PRICE] / measured)) if PRICE in used else 0.0
+    assumption = f"Step times were measured on {measured} device(s)"
+    if devices != measured:
+        exchange = "no time, so real ones are slower"
+        if communication is not None:
+            exchange = f"{communication:g} seconds a step, as given"
+        assumption += (
+            f"; {devices} devices are assumed to share a batch evenly and to exchange "
+            f"gradients in {exchange}"
+        )
     return StepTimes(
         devices=devices,
-        assumption=_assumption(devices, measured, communication),
+        assumption=f"{assumption}.",
         price=price * devices,
         draws=posteriors([Observations.of(1 / share, seconds)])[0].draws(DRAWS),
         communication=communication or 0.0,
-    )
-
-
-def _assumption(devices: int, measured: int, communication: float | None) -> str:
-    text = f"Step times were measured on {measured} device(s)"
-    if devices == measured:
-        return f"{text}."
-    exchange = "no time, so real ones are slower"
-    if communication is not None:
-        exchange = f"{communication:g} seconds a step, as given"
-    return (
-        f"{text}; {devices} devices are assumed to share a batch evenly and to "
-        f"exchange gradients in {exchange}."
     )

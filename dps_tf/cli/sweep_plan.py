@@ -21,17 +21,15 @@ from dps_tf.analysis.plan import (
     seconds_of_a_step,
 )
 from dps_tf.analysis.published import read_published
-from dps_tf.analysis.tables import Floats, cell_name, study_key
+from dps_tf.analysis.tables import Floats, cell_name
 from dps_tf.analysis.wording import steps as number_of_steps
 from dps_tf.core import StudySpecification, SweepSpecification, UserError, duration
 from dps_tf.store import (
-    DamagedError,
     FileSystem,
     StudyReader,
     SweepLayout,
     SweepReader,
     files_for,
-    read_json,
     write_json,
 )
 from dps_tf.tuning.calibration import Calibration
@@ -42,9 +40,6 @@ NOTHING_MEASURED = (
     "no time is predicted, as no cell is finished: give --like=DIR of a finished sweep "
     "of a similar workload, or --like=TABLE.csv of published curves."
 )
-
-_LASTING = ("low", "high", "devices", "step_times", "question")
-"""What the order of the chosen batch sizes depends on, besides the records."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +106,8 @@ class RecordedForecast:
 class RecordedChoice:
     """Chooses the studies that a sweep is to run, from the records of its directory.
 
-    A batch size is chosen once those that were chosen before it on its curve are
-    finished. So the order depends on the records alone, and not on how many processes
-    share the sweep; those without a free cell end, as in any sweep.
+    The next batch size of a curve is chosen when the cells before it are finished, so
+    that the order does not depend on how many processes share the sweep.
     """
 
     def __init__(self, files: FileSystem, directory: str, sweep: SweepSpecification):
@@ -123,88 +117,52 @@ class RecordedChoice:
         self._directory = directory
         self._choice = sweep.choice
         self._studies = {curve_and_size(s.cell.name): s for s in sweep.studies}
-        values = vars(sweep.choice)
-        asked = [f"choose.{name} = {values[name]!r}" for name in _LASTING]
-        self._records: dict[str, dict[str, Any]] = {
-            curve: {"asked": asked, "cells": [], "reasons": [], "end": ""}
-            for curve, _ in self._studies
-        }
+        self._reasons: dict[str, dict[str, str]] = {c: {} for c, _ in self._studies}
+        self._ended: set[str] = set()
 
     def __call__(self) -> list[StudySpecification]:
-        """Returns the studies chosen so far, and records the choices."""
+        """Returns the studies chosen so far, and records them with the reasons."""
         self.look()
-        chosen = []
-        for curve, record in self._records.items():
-            if self._recorded(curve, record) <= len(record["cells"]):
-                path = SweepLayout(self._directory).choice(curve)
-                write_json(self._files, path, record)
-            chosen += [self._studies[curve_and_size(name)] for name in record["cells"]]
-        return chosen
+        for curve, reasons in self._reasons.items():
+            path = SweepLayout(self._directory).choice(curve)
+            write_json(self._files, path, list(reasons.items()))
+        names = [name for reasons in self._reasons.values() for name in reasons]
+        return [self._studies[curve_and_size(name)] for name in names]
 
     def look(self) -> None:
-        """Chooses as far as the records go, and prints each choice; writes nothing.
-
-        Raises:
-            UserError: other choices were made in this directory before.
-        """
-        for curve, record in self._records.items():
-            while not record["end"] and all(map(self._has, record["cells"][-1:])):
-                self._extend(curve, record)
-            self._recorded(curve, record)
+        """Chooses as far as the records go, and prints each choice; writes nothing."""
+        for curve, reasons in self._reasons.items():
+            while curve not in self._ended and all(map(self._is_finished, reasons)):
+                self._extend(curve, reasons)
 
     def may_run(self, study: StudySpecification) -> bool:
         """Returns whether a study was chosen, or may be."""
-        record = self._records[curve_and_size(study.cell.name)[0]]
-        return not record["end"] or study.cell.name in record["cells"]
+        curve, _ = curve_and_size(study.cell.name)
+        return curve not in self._ended or study.cell.name in self._reasons[curve]
 
-    def _has(self, name: str) -> bool:
-        """Returns whether a cell is finished."""
+    def _is_finished(self, name: str) -> bool:
         if not self._directory:
             return False
         cell = SweepLayout(self._directory).cell(name)
         return is_finished(self._files, cell, self._studies[curve_and_size(name)])
 
-    def _extend(self, curve: str, record: dict[str, Any]) -> None:
-        """Adds the next choice of a curve to its record, or why there is none."""
-        done = [curve_and_size(name)[1] for name in record["cells"]]
+    def _extend(self, curve: str, reasons: dict[str, str]) -> None:
+        """Adds the next cell of a curve and why, or why the last one is the last."""
         results = work = pd.DataFrame()
-        if done:
+        if reasons:
             tables = load(self._directory)
-            results = _of_cells(tables.results, record["cells"])
-            work = _of_cells(tables.work, record["cells"])
-        size, reason = next_batch_size(self._choice, done, results, work)
+            rows = tables.studies.to_dict("records")
+            chosen = tables.where([cell_name(row) in reasons for row in rows])
+            results, work = chosen.results, chosen.work
+        size, reason = next_batch_size(self._choice, results, work)
         if size is None:
-            record["end"] = reason
+            self._ended.add(curve)
+            reasons[list(reasons)[-1]] += f"; it is the last: {reason}"
             print(f"{curve}: no further batch size is chosen: {reason}.")
             return
-        record["cells"].append(self._studies[curve, size].cell.name)
-        record["reasons"].append(reason)
-        print(f"{record['cells'][-1]} is chosen: {reason}.")
-
-    def _recorded(self, curve: str, record: dict[str, Any]) -> int:
-        """Returns how many cells are on record; UserError for another choice."""
-        if not self._directory:
-            return 0
-        try:
-            layout = SweepLayout(self._directory)
-            recorded = read_json(self._files, layout.choice(curve))
-        except (FileNotFoundError, DamagedError):
-            return 0
-        both = ([*each["asked"], *each["cells"]] for each in (recorded, record))
-        for before, now in zip(*both, strict=False):
-            if before != now:
-                raise UserError(
-                    f"the choice in {self._directory} has {before}, and now there "
-                    f"would be {now}: bind what was bound before, or give a new "
-                    "--sweep_dir."
-                )
-        return len(recorded["cells"])
-
-
-def _of_cells(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Returns the rows of a table that belong to cells of some names."""
-    keys = table[study_key(table)].astype(object).to_dict("records")
-    return table[[cell_name(key) in names for key in keys]]
+        name = self._studies[curve, size].cell.name
+        reasons[name] = reason
+        print(f"{name} is chosen: {reason}.")
 
 
 def asked_cells(studies: Sequence[StudySpecification]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The question for which a sweep chooses its batch sizes one after another."""
+"""The rule by which a sweep chooses its batch sizes one after another."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dps_tf.core.errors import UserError, check_known, check_whole
+from dps_tf.core.errors import UserError, check_whole
 
 FIRST = 5
 """Batch sizes of a curve before a choice may end: fewer leave the ends of intervals to
 the prior, as `analysis.law.FEW_POINTS` says."""
-_REFUSED = ("c1", "c2", "c1/c2")
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,6 @@ class Choice:
             multiple of it.
         step_times: seconds of a step by batch size, on the devices to train with; None
             takes the times that the sweep records, shared evenly among `devices`.
-        question: what is asked, `batch_size`.
     """
 
     low: int
@@ -41,17 +39,9 @@ class Choice:
     budget: float | None = None
     devices: int = 1
     step_times: Mapping[int, float] | None = None
-    question: str = "batch_size"
 
     def __post_init__(self) -> None:
         """Raises UserError for values that are not allowed."""
-        if self.question in _REFUSED:
-            raise UserError(
-                f"choose.question is {self.question!r}, and nothing is chosen for it: "
-                "intervals of chosen batch sizes hold less often than they say (see "
-                "the page 'From curves to decisions'), so list sweep.batch_sizes."
-            )
-        check_known("choose.question", self.question, ("batch_size",))
         for name in ("low", "high", "devices"):
             check_whole(f"choose.{name}", getattr(self, name))
         if self.high < 2**FIRST * self.low or self.low % self.devices:

@@ -127,13 +127,10 @@ class SweepReader:
         reasons: dict[str, str] = {}
         for name in self._files.list_names(self.layout.choices):
             try:
-                record = read_json(self._files, f"{self.layout.choices}/{name}")
+                path = f"{self.layout.choices}/{name}"
+                reasons.update(read_json(self._files, path))
             except DamagedError as error:
                 self._problems.append(str(error))
-                continue
-            reasons.update(zip(record["cells"], record["reasons"], strict=True))
-            if record["end"]:
-                reasons[record["cells"][-1]] += f"; it is the last: {record['end']}"
         return reasons
 
     def configuration(self) -> str:

@@ -104,10 +104,9 @@ def choose(  # noqa: PLR0913 - keywords are what a gin file binds
     budget: float | None = None,
     devices: int = 1,
     step_times: Mapping[int, float] | None = None,
-    question: str = "batch_size",
 ) -> Choice:
     """Returns the rule that chooses the next batch size; see `core.choice.Choice`."""
-    return Choice(low, high, precision, budget, devices, step_times, question)
+    return Choice(low, high, precision, budget, devices, step_times)
 
 
 @gin.register

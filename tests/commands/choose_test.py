@@ -67,7 +67,7 @@ def run(directory: Path, **values: object) -> sweep.SweepOutcome:
 def chosen(directory: Path, curve: str = CURVE) -> list[int]:
     """Returns the recorded batch sizes of a curve."""
     record = read_json(LocalFiles(), SweepLayout(str(directory)).choice(curve))
-    return [int(re.search(r"-b(\d+)-", name)[1]) for name in record["cells"]]
+    return [int(re.search(r"-b(\d+)-", name)[1]) for name, _ in record]
 
 
 @pytest.fixture(scope="module", name="whole")
@@ -179,8 +179,6 @@ def test_a_choice_without_any_k_ends_and_goes_on_with_more_steps(tmp_path, capsy
 MISTAKES = {
     "choose.low is 64, high 16 and devices 1": {"choose__low": 64, "choose__high": 16},
     "choose.low is 0; it must be a whole number": {"choose__low": 0},
-    "nothing is chosen for it: intervals of chosen": {"choose__question": "c1/c2"},
-    "choose.question 'c3' is unknown": {"choose__question": "c3"},
     "choose.precision is 0; it must be a positive": {"choose__precision": 0},
     "and low a multiple of devices": {"choose__devices": 8},
     "and leave choose.devices out": {"choose__devices": 2},
@@ -197,15 +195,13 @@ def test_values_that_cannot_be_are_one_sentence(sentence, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_another_choice_in_the_same_directory_is_refused(whole, tmp_path):
-    with pytest.raises(
-        UserError, match=r"has choose.high = 16384, and now there would"
-    ):
-        run(whole, choose__high=65536)
-    # Under a goal that is stricter cells have other K*, from which others follow.
-    run(tmp_path, choose__precision=0.2)
-    with pytest.raises(UserError, match=r"has noisy\S+, and now there would be noisy"):
-        run(tmp_path, goal__threshold=0.02, choose__precision=0.2)
+def test_a_run_with_other_values_chooses_as_in_a_new_directory(tmp_path):
+    run(tmp_path / "again", choose__precision=0.2)
+    for number, name in enumerate(("choose__high", "goal__threshold")):
+        values = {"choose__precision": 0.2, name: (65536, 0.02)[number]}
+        run(tmp_path / "again", **values)
+        run(tmp_path / name, **values)
+        assert chosen(tmp_path / "again") == chosen(tmp_path / name)
 
 
 def test_recorded_seconds_and_devices_decide_what_is_sure(whole):
@@ -215,8 +211,8 @@ def test_recorded_seconds_and_devices_decide_what_is_sure(whole):
     work = pd.concat([steps, steps.assign(quantity="seconds", value=seconds)])
     for devices, sizes in ((1, ("128",)), (8, ("256", "512"))):
         choice = Choice(8, 16384, devices=devices)
-        size, why = next_batch_size(choice, chosen(whole), tables.results, work)
+        size, why = next_batch_size(choice, tables.results, work)
         found = re.match(rf"batch size (\d+) is sure; on {devices} device", why)
         assert size is None and found[1] in sizes
     with pytest.raises(UserError, match="bind choose.step_times"):
-        next_batch_size(choice, chosen(whole), tables.results, steps)
+        next_batch_size(choice, tables.results, steps)

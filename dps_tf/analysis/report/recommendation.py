@@ -19,14 +19,12 @@ def write_figure(recommendations: Mapping[str, Recommendation], path: Path) -> N
     size; the label of a point gives both. The band is the interval of the time over
     the posterior. No file is written where no curve has candidates.
     """
-    tables = [
-        recommendation.candidates.assign(curve=name)
-        for name, recommendation in recommendations.items()
-        if not recommendation.candidates.empty
-    ]
-    if not tables:
+    candidates = pd.concat(
+        [each.candidates.assign(curve=name) for name, each in recommendations.items()],
+        ignore_index=True,
+    )
+    if candidates.empty:
         return
-    candidates = pd.concat(tables, ignore_index=True)
     times = candidates.groupby(["curve", "devices"], sort=False)["time_seconds"]
     table = candidates.loc[times.idxmin()]
     line_styles = style.assign_styles(dict.fromkeys(table["curve"]))
@@ -52,13 +50,11 @@ def draw_frontiers(
                 xytext=(6, 6),
                 fontsize=9,
             )
-    axis.set_xscale("log")
-    axis.set_yscale("log")
     axis.set(
         xlabel="Cost of reaching the goal",
         ylabel="Seconds to the goal",
         title="Devices: fastest batch size",
     )
-    style.log10_axis(axis, "x")
     axis.margins(x=0.15)
+    style.log10_axis(axis, "x")
     style.log10_axis(axis, "y")
