@@ -224,9 +224,8 @@ class Posterior:
         value = np.logaddexp2(falling[:, :, None], self.log2_c2[:, None, :])
         share = np.exp2(falling[:, :, None] - value)
         one, two = (width[:, None, None] for width in self.widths)
-        return Distribution.of(
-            value, np.hypot(share * one, (1 - share) * two), self._weight
-        )
+        width = np.hypot(share * one, (1 - share) * two)
+        return Distribution.of(value, width, self._weight)
 
     @cached_property
     def _weight(self) -> Floats:
