@@ -2,12 +2,8 @@
 
 What is asked of a curve is, linearized, a weighted sum of log2 c1 and log2 c1/c2. Under
 the normal posterior of `analysis.plan` its standard deviation shrinks by a factor that
-is known before a cell is measured (MacKay 1992), and the cell with the largest
+does not depend on the K* to be measured (MacKay 1992), and the cell with the largest
 logarithm of that factor per second is the next. The first is the middle one.
-
-A choice is asked for the batch size to train with, to which c1/c2 is what matters. It
-ends when that batch size is sure; the prior decides that before the fifth is measured.
-`launch/choose` replays these functions on curves that are known.
 """
 
 from __future__ import annotations
@@ -32,8 +28,7 @@ def value(
 ) -> tuple[Floats, Floats]:
     """Returns by how many octaves each cell narrows what is asked, and its steps, [n].
 
-    The model is of one curve. What is asked may be a difference from other curves;
-    `others` is their variance.
+    The model is of one curve; `others` is the variance of those that it is compared to.
     """
     size, wanted = np.log2(batch_size), np.tile(asked, 2)
     gains, steps = np.zeros(len(size)), np.zeros(len(size))

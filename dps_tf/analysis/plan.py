@@ -1,12 +1,10 @@
 """Predicts what the rest of a sweep will cost, from the cells that were measured.
 
-The work of a cell is its trials times the steps of each. In a race the steps follow the
-law K* = c1/B + c2, as each trial runs about as long as the first finishers need; so the
-logarithm of the steps of a trial is modelled by the law plus noise, curve by curve. The
-curves of a sweep are alike: their log c1 and log c1/c2 scatter about common means (a
-hierarchical model, by Laplace's approximation, averaged over the spreads of SPREADS and
-the noises of NOISES). A finished cell informs the predictions for waiting cells, most
-of all those of its own curve. Seconds come from measured step times.
+In a race each trial runs about as long as the first finishers need, so the logarithm of
+the steps of a trial is modelled by the law K* = c1/B + c2 plus noise, curve by curve.
+The curves of a sweep are alike: their log c1 and log c1/c2 scatter about common means
+(a hierarchical model, by Laplace's approximation, averaged over SPREADS and NOISES).
+Seconds come from measured step times.
 """
 
 from __future__ import annotations
@@ -79,10 +77,10 @@ def recorded_work(study: StudyReader, cell: str) -> dict[str, Any] | None:
 def seconds_of_a_step(times: pd.DataFrame, batch_sizes: Floats) -> Floats:
     """Returns draws of the seconds of a step at some batch sizes, [d, n].
 
-    From three measured batch sizes on, the seconds follow latency + B / throughput.
-    Fewer sizes do not separate the two: then the part of a step that grows with the
-    batch is uniform between none and all of the step at the nearest measured size.
-    `times` has the columns batch_size and seconds, and at least one row.
+    They follow `step_time_model` where it has enough batch sizes. With fewer, the part
+    of a step that grows with the batch is uniform between none and all of the step at
+    the nearest measured size. `times` has the columns batch_size and seconds, and at
+    least one row.
     """
     sizes = times["batch_size"].to_numpy(np.float64)
     if len(np.unique(sizes)) >= MINIMUM_SIZES:
@@ -121,9 +119,8 @@ def interval_of(draws: Floats) -> tuple[float, float, float]:
 def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
     """Returns draws of the steps of one trial in waiting cells, [d, cells].
 
-    One draw is joint for all cells, so that sums over cells have intervals too. `done`
-    has the columns of WORK except seconds, and at least one row; cells of other sweeps
-    count as further curves. `waiting` has the columns curve and batch_size.
+    One draw is joint for all cells. `done` has the columns of WORK except seconds, and
+    at least one row; `waiting` has the columns curve and batch_size.
     """
     return StepsModel.of(done, waiting["curve"]).draws(waiting)
 

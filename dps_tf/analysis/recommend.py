@@ -5,8 +5,7 @@ Time to the goal on N devices is K*(B) t(B/N), with K* of `analysis.predict` and
 beyond the measured batch sizes. Each choice comes with its range over the posterior,
 and no choice is given where the data do not support it.
 
-Choices that do not depend on the hardware are listed too, by name: the point of equal
-marginal gain and the conventions of the field (CONVENTIONS).
+The CONVENTIONS of the field, which do not depend on the hardware, are listed too.
 """
 
 from __future__ import annotations
@@ -123,23 +122,14 @@ def _candidates(points: Observations, law: Draws, model: StepTimes) -> pd.DataFr
     sizes = model.devices * 2.0 ** np.arange(64)
     sizes = sizes[(measured.min() / REACH <= sizes) & (sizes <= measured.max() * REACH)]
     steps, seconds = law.steps(sizes), model.seconds(sizes)
-    low, high = np.quantile(steps * seconds, _TAILS, axis=0)
-    median = np.median(steps * seconds, axis=0)
+    times = np.quantile(steps * seconds, [0.5, *_TAILS], axis=0).T
     rate = model.price / 3600 or model.devices  # A price is of an hour.
-    return pd.DataFrame(
-        {
-            "batch_size": sizes,
-            "devices": model.devices,
-            "steps": np.median(steps, axis=0),
-            "seconds": np.median(seconds, axis=0),
-            "time_seconds": median,
-            "time_low": low,
-            "time_high": high,
-            "cost": median * rate,
-            "cost_low": low * rate,
-            "cost_high": high * rate,
-        }
-    )
+    table = pd.DataFrame({"batch_size": sizes, "devices": model.devices})
+    table["steps"] = np.median(steps, axis=0)
+    table["seconds"] = np.median(seconds, axis=0)
+    table[["time_seconds", "time_low", "time_high"]] = times
+    table[["cost", "cost_low", "cost_high"]] = times * rate
+    return table
 
 
 def _obstacle(fit: LawFit, model: StepTimes, candidates: pd.DataFrame) -> str:

@@ -126,19 +126,23 @@ def step_time_model(
         )
     seconds = used["seconds"].to_numpy(np.float64)
     price = float(np.median(used[PRICE] / measured)) if PRICE in used else 0.0
-    assumption = f"Step times were measured on {measured} device(s)"
-    if devices != measured:
-        exchange = "no time, so real ones are slower"
-        if communication is not None:
-            exchange = f"{communication:g} seconds a step, as given"
-        assumption += (
-            f"; {devices} devices are assumed to share a batch evenly and to exchange "
-            f"gradients in {exchange}"
-        )
     return StepTimes(
         devices=devices,
-        assumption=f"{assumption}.",
+        assumption=_assumption(devices, measured, communication),
         price=price * devices,
         draws=posteriors([Observations.of(1 / share, seconds)])[0].draws(DRAWS),
         communication=communication or 0.0,
+    )
+
+
+def _assumption(devices: int, measured: int, communication: float | None) -> str:
+    text = f"Step times were measured on {measured} device(s)"
+    if devices == measured:
+        return f"{text}."
+    exchange = "no time, so real ones are slower"
+    if communication is not None:
+        exchange = f"{communication:g} seconds a step, as given"
+    return (
+        f"{text}; {devices} devices are assumed to share a batch evenly and to "
+        f"exchange gradients in {exchange}."
     )

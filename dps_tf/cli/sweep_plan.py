@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,6 @@ from dps_tf.analysis.plan import (
 )
 from dps_tf.analysis.published import read_published
 from dps_tf.analysis.tables import Floats, cell_name
-from dps_tf.analysis.wording import steps as number_of_steps
 from dps_tf.core import StudySpecification, SweepSpecification, UserError, duration
 from dps_tf.store import (
     FileSystem,
@@ -67,10 +66,7 @@ class Prices:
 
 
 class RecordedForecast:
-    """Predicts the cost of cells from the finished cells of a sweep directory.
-
-    Forecasts depend on the records alone; the tables of a closed cell are read once.
-    """
+    """Predicts the cost of cells from the finished cells of a sweep directory."""
 
     def __init__(self, files: FileSystem, directory: str) -> None:
         """Reads no file yet."""
@@ -97,10 +93,8 @@ class RecordedForecast:
         steps, seconds = forecast(done, waiting)
         trials = (waiting["batch_size"] * waiting["trials"]).to_numpy(np.float64)
         examples = (np.median(steps, axis=0) * trials).tolist()
-        if seconds is None:
-            return Forecast(examples, None)
-        _, low, high = interval_of(seconds.sum(axis=1))
-        return Forecast(examples, (low, high))
+        ends = None if seconds is None else interval_of(seconds.sum(axis=1))[1:]
+        return Forecast(examples, ends)
 
 
 class RecordedChoice:
@@ -186,8 +180,6 @@ def asked_cells(studies: Sequence[StudySpecification]) -> pd.DataFrame:
 def like(place: str) -> pd.DataFrame:
     """Returns the work of the cells of a sweep directory, or of published curves.
 
-    K* of a curve stands for the steps of each trial of a race.
-
     Raises:
         UserError: the place holds neither, or no cell of the sweep is finished.
     """
@@ -253,8 +245,9 @@ def _seconds(
 
 
 def _cost(seconds: Floats, prices: Prices) -> str:
-    interval = interval_of(seconds)
-    return f"{_interval(interval, _time)}{prices.of(interval)}"
+    ends = interval_of(seconds)
+    middle, low, high = map(_time, ends)
+    return f"{middle} ({low} to {high}){prices.of(ends)}"
 
 
 def _time(seconds: float) -> str:
@@ -262,12 +255,7 @@ def _time(seconds: float) -> str:
 
 
 def _steps(steps: Floats, budget: float) -> str:
-    interval = interval_of(steps)
-    if interval[0] >= budget:
+    middle, low, high = interval_of(steps)
+    if middle >= budget:
         return f"more steps a trial than its {budget:,.0f}"
-    return f"{_interval(interval, number_of_steps)} steps a trial"
-
-
-def _interval(interval: Sequence[float], text: Callable[[float], str]) -> str:
-    middle, low, high = map(text, interval)
-    return f"{middle} ({low} to {high})"
+    return f"{middle:,.0f} ({low:,.0f} to {high:,.0f}) steps a trial"

@@ -1,8 +1,4 @@
-"""A measurement, within seconds, of how long a sweep's programs take on this machine.
-
-One trial on one slot trains one network at its smallest, a middle and its largest batch
-size. How much several slots slow each other down is not measured.
-"""
+"""Measures, within seconds, how long a sweep's programs take on this machine."""
 
 from __future__ import annotations
 
@@ -61,10 +57,8 @@ def calibrate(
 ) -> Calibration:
     """Returns times measured with one of the networks of `studies`; writes no files.
 
-    The smallest batch size is always measured, and further ones within LIMIT_SECONDS.
-    Steps are those of the dense network, as scores can take longer than all the rest.
-    `pruning` is the time in seconds to make and prune an initial point, measured before
-    by `Backends.try_out`.
+    One trial on one slot trains the dense network, as scores can take longer than all
+    the rest. `pruning` is the seconds that `Backends.try_out` returns.
     """
     begun = time.monotonic()
     times: dict[int, tuple[float, float, float]] = {}
