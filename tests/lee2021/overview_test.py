@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 
 import pytest
 
 from dps_tf.analysis.interchange.foreign_files import read_csv
+from tests.packaging.source_tree import SOURCE_TREE
 
-SCRIPT = Path(__file__).parents[2] / "gin_configs" / "lee2021" / "overview.py"
+SCRIPT = SOURCE_TREE / "gin_configs" / "lee2021" / "overview.py"
 
 
 @pytest.fixture(scope="module")
