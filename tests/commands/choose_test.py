@@ -138,6 +138,7 @@ def test_a_cell_that_another_process_runs_is_waited_for(whole, tmp_path):
     assert chosen(tmp_path) == chosen(whole)
 
 
+@pytest.mark.slow
 def test_each_curve_is_a_choice_of_its_own(whole, tmp_path):
     name = "workload.network_arguments.dimensions"
     outcome = run(tmp_path, sweep__axes={name: (100, 3000)}, choose__precision=0.2)
@@ -195,6 +196,7 @@ def test_values_that_cannot_be_are_one_sentence(sentence, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_run_with_other_values_chooses_as_in_a_new_directory(tmp_path):
     run(tmp_path / "again", choose__precision=0.2)
     for number, name in enumerate(("choose__high", "goal__threshold")):
