@@ -65,7 +65,7 @@ class Tables:
         self.fit = functools.cache(self._fit)
         self._joint_fits = functools.cache(self._joint_fit)
         self._rows = functools.cache(self._curves_of_table)
-        self._exponents = functools.cache(self._exponent)
+        self._exponent_of = functools.cache(lambda curves: exponent_of(dict(curves)))
 
     def table(self, study: str) -> pd.DataFrame:
         """Returns a recorded table."""
@@ -249,7 +249,7 @@ class Tables:
 
     def exponent_of_table(self, study: str, goal: str | None = "") -> Estimate:
         """Returns that of the long curves of one table."""
-        return Estimate.of(self._exponents(study, goal))
+        return Estimate.of(self._exponent(study, goal))
 
     def refusing(self) -> str:
         """Returns the tables whose own exponent excludes 1, with it."""
@@ -267,10 +267,11 @@ class Tables:
         return sum(len(self._long(study)) for study in LAW_TABLES)
 
     def _shared(self, studies: Sequence[str], goal: str | None) -> Distribution:
-        return exponent_of_all([self._exponents(study, goal) for study in studies])
+        return exponent_of_all([self._exponent(study, goal) for study in studies])
 
     def _exponent(self, study: str, goal: str | None) -> Distribution:
-        return exponent_of(self._long(study, goal))
+        # Most tables have the same curves for every goal.
+        return self._exponent_of(tuple(self._long(study, goal).items()))
 
     def _long(self, study: str, goal: str | None = "") -> dict[str, Observations]:
         """Returns the long curves of a table, but those that an earlier table has."""
