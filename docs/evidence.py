@@ -213,8 +213,3 @@ def together(words: Mapping[str, str]) -> str:
         if names:
             parts.append(f"{kind} for {and_list(shown)}")
     return "; ".join(parts)
-
-
-def p_text(p: float) -> str:
-    """Returns an adjusted probability as text."""
-    return "below 0.001" if p < 0.001 else f"{p:.2g}"

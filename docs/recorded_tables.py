@@ -72,8 +72,8 @@ class Tables:
         return read_csv(self._folder / f"{study}.csv")
 
     def curve(self, study: str, curve: str) -> pd.DataFrame:
-        """Returns the rows of one curve."""
-        return curves_of_table(read_table(self._folder / f"{study}.csv"))[curve]
+        """Returns the rows of one curve, those of all its seeds."""
+        return self._rows(study)[curve]
 
     def steps(
         self, study: str, columns: str, value: str = "steps_to_result"

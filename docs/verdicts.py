@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evidence import KINDS, NOT_HIGHER, SIDES, Evidence, holm, p_text, together, word
+from evidence import KINDS, NOT_HIGHER, SIDES, Evidence, holm, together, word
 from quantities import Records
 
 from dps_tf.analysis.law import MARGIN
+from dps_tf.analysis.wording import p_text
 
 
 def verdicts(path: Path, records: Records) -> list[Sequence[str]]:
