@@ -161,7 +161,7 @@ def test_open_study_is_read_from_its_logs(tmp_path):
 
 
 def test_trial_of_an_open_study_has_not_spent_its_budget():
-    made = make(dataclasses.replace(SMALL, hopeless=(32, 64), step_budget=600))
+    made = make(dataclasses.replace(SMALL, step_budget=400))
     assert (made.trials["outcome"] == "incomplete").any()
     still_open = made.studies.assign(closed=False)
     shorter = made.trials.assign(end_step=made.trials["end_step"] - 50)

@@ -1,7 +1,8 @@
-"""Whole studies of synthetic trials, their runner, and the tables that they leave."""
+"""Studies of trials whose errors are given, how they are run, and what they leave."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,8 +46,8 @@ from tests.store.object_store import MemoryFiles
 
 _FACTOR, _MODULUS = 6364136223846793005, 2**61 - 1
 TRAINING_INPUTS = {
-    "training_examples": 100,
-    "validation_examples": 20,
+    "training_examples": 54_000,
+    "validation_examples": 6000,
     "content_hash": "c0ffee",
 }
 MEMORY = "gs://bucket/sweep"
@@ -70,11 +71,13 @@ class SyntheticRunner(Runner):
     from a wrong step or with a wrong point shows another training loss.
 
     Attributes:
-        trials: what each trial would do.
+        trials: what each trial would do: it diverges where its error is NaN, and fails
+            after its last error.
         interval: steps between evaluations.
         slots: turns side by side.
         slice_steps: longest slice; a stop is looked for between slices.
         before_slice: called with (trial, step) before each slice; may raise or kill.
+        sparsity: that of pruned networks.
         turns: what was run.
         most_at_once: the largest number of trials that ran side by side.
     """
@@ -84,6 +87,7 @@ class SyntheticRunner(Runner):
     slots: int = 1
     slice_steps: int = 1000
     before_slice: Callable[[int, int], object] = lambda trial, step: None
+    sparsity: float = 0.0
     turns: list[Turn] = field(default_factory=list)
     most_at_once: int = 0
 
@@ -93,9 +97,10 @@ class SyntheticRunner(Runner):
 
     def provenance(self, trial: int) -> TrialProvenance:
         """Returns the seeds; pruned like a network would be."""
-        layer = {"name": "dense", "parameters": 10, "kept": 5, "emptied": False}
+        kept = round(1000 * (1 - self.sparsity))
+        layer = {"name": "dense", "parameters": 1000, "kept": kept, "emptied": False}
         seeds = (derive_seed(0, trial, kind) for kind in ("initial point", "order"))
-        return TrialProvenance(*seeds, 0.5, (layer,), examples=100)
+        return TrialProvenance(*seeds, self.sparsity, (layer,), examples=100)
 
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         """Runs a turn in slices, until its evaluation, a divergence or a stop."""
@@ -130,9 +135,14 @@ class SyntheticRunner(Runner):
             self.turns.append(Turn(job.trial, first, step))
         metrics = None
         if step == job.until and diverged is None:
+            if step > len(whole.errors) * self.interval:
+                raise MemoryError('out of "memory",\nreally')
             error = float(whole.errors[step // self.interval - 1])
-            metrics = {ERROR: error, "validation/accuracy": 1.0 - error}
-            metrics["train/loss"] = chain / _MODULUS
+            if math.isnan(error):
+                diverged = step
+            else:
+                metrics = {ERROR: error, "validation/cross_entropy": 3.2 * error}
+                metrics["train/loss"] = chain / _MODULUS
         state = TrialState(step, (np.array([chain]), np.zeros(3, np.float32)))
         return TurnReport(
             *(job.trial, state, step, metrics),
