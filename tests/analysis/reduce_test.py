@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import numpy as np
@@ -11,7 +10,18 @@ from dps_tf.analysis.reduce import results
 from dps_tf.analysis.tables import study_key
 from dps_tf.core import OUTCOMES, Goal, Space, UserError
 from tests.made_up.specifications import ERROR
-from tests.made_up.sweeps import INTERVAL, Truth, random_truth, tables, truth
+from tests.made_up.sweeps import INTERVAL, Truth, tables, truth
+
+
+def random_truth(rng, **changes) -> Truth:
+    """Returns 12 curves that fall from about 0.5, some of which diverge."""
+    rate = rng.uniform(0.02, 0.5, (12, 1))
+    level = np.exp(-rate * np.arange(1, 16)) * 0.6
+    errors = np.clip(level + rng.normal(0, 0.03, (12, 15)), 0, 1)
+    errors = np.round(errors, 2)  # Ties, and values equal to the threshold.
+    for trial in np.flatnonzero(rng.random(12) < 0.25):
+        errors[trial, rng.integers(15) :] = np.nan
+    return truth(errors, **changes)
 
 
 def naive(truth: Truth, goal: Goal):
@@ -44,7 +54,7 @@ def test_own_goal_agrees_with_a_naive_loop(seed, finishers):
     assert (row.steps_to_result, row.best_trial) == naive(made, made.study.goal)
     assert row.bracket_low == row.steps_to_result - INTERVAL
     assert row.steps_bound == ""
-    alone = [dataclasses.replace(made, errors=[row]) for row in made.errors]
+    alone = [made._replace(errors=[row]) for row in made.errors]
     reached = sum(naive(one, made.study.goal) is not None for one in alone)
     assert row.finishers_known >= min(finishers, reached)
     counted = [row[o] for o in OUTCOMES]

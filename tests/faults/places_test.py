@@ -29,7 +29,7 @@ from tests.made_up.studies import (
     tables,
     trials_of,
 )
-from tests.made_up.sweeps import without_format
+from tests.store.records_test import of_format
 
 pytestmark = pytest.mark.fault
 
@@ -188,7 +188,7 @@ def test_every_command_refuses_a_directory_of_before_formats(
     sweep = Path(shutil.copytree(simulated, tmp_path / "sweep"))
     for path in [*sweep.rglob("*.json"), sweep / ".dps_tf"]:
         if "keras_tuner" not in path.parts:
-            path.write_bytes(without_format(read_json(LocalFiles(), str(path))))
+            path.write_bytes(of_format(read_json(LocalFiles(), str(path)), None))
     for path in sweep.rglob("*.log"):
         events, _ = read_log(LocalFiles(), str(path))
         plain = [{k: v for k, v in e.items() if k != "format"} for e in events]

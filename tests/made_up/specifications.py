@@ -18,7 +18,7 @@ ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
 SPACE = Space.from_dict({"learning_rate": ("log", 1e-4, 1.0)})
 
 
-def workload(**changes: Any) -> Workload:
+def workload(interval: int = 10, **changes: Any) -> Workload:
     values = {
         "name": "tiny",
         "dataset": "synthetic",
@@ -28,7 +28,7 @@ def workload(**changes: Any) -> Workload:
         "space": SPACE,
         "points": 6,
         "step_budget": 100,
-        "evaluation_interval": EvaluationInterval(steps=10),
+        "evaluation_interval": EvaluationInterval(steps=interval),
     }
     return Workload(**{**values, **changes})
 

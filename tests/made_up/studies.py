@@ -3,48 +3,26 @@
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import namedtuple
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dps_tf.core import (
-    Backend,
-    EvaluationInterval,
-    Goal,
-    Job,
-    PreparedStudy,
-    Runner,
-    StudyResult,
-    StudySpecification,
-    SweepSpecification,
-    TrialProvenance,
-    TrialState,
-    TurnReport,
-    derive_seed,
-)
-from dps_tf.store import (
-    FileSystem,
-    LocalFiles,
-    StudyReader,
-    SweepLayout,
-)
+from dps_tf import core, store
 from dps_tf.store.tables import to_frame
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.study import RunContext, run_study
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, start_sweep
-from tests.core import naive_race
-from tests.core.naive_race import WholeTrial
+from tests.core.naive_race import Row, Study, WholeTrial
 from tests.made_up.specifications import ENVIRONMENT, ERROR, specification
 from tests.store.object_store import MemoryFiles
 
-_FACTOR, _MODULUS = 6364136223846793005, 2**61 - 1
 TRAINING_INPUTS = {
     "training_examples": 54_000,
     "validation_examples": 6000,
@@ -53,25 +31,20 @@ TRAINING_INPUTS = {
 MEMORY = "gs://bucket/sweep"
 Place = Path | str | MemoryFiles
 """A sweep directory, or the disk in memory on which it is MEMORY."""
-
-
-class Turn(NamedTuple):
-    """A turn that was run: steps (first, last] of a trial."""
-
-    trial: int
-    first: int
-    last: int
+Turn = namedtuple("Turn", "trial first last")
+"""A turn that was run: steps (first, last] of a trial."""
+_FACTOR, _MODULUS = 6364136223846793005, 2**61 - 1
 
 
 @dataclass
-class SyntheticRunner(Runner):
+class SyntheticRunner(core.Runner):
     """Runs turns of trials whose errors are given.
 
     A state is a chain over every step: a trial that goes on from another trial's state,
     from a wrong step or with a wrong point shows another training loss.
 
     Attributes:
-        trials: what each trial would do: it diverges where its error is NaN, and fails
+        trials: what each trial would do; it diverges where its error is NaN, and fails
             after its last error.
         interval: steps between evaluations.
         slots: turns side by side.
@@ -79,7 +52,7 @@ class SyntheticRunner(Runner):
         before_slice: called with (trial, step) before each slice; may raise or kill.
         sparsity: that of pruned networks.
         turns: what was run.
-        most_at_once: the largest number of trials that ran side by side.
+        busy: trials that run now.
     """
 
     trials: Sequence[WholeTrial]
@@ -89,35 +62,31 @@ class SyntheticRunner(Runner):
     before_slice: Callable[[int, int], object] = lambda trial, step: None
     sparsity: float = 0.0
     turns: list[Turn] = field(default_factory=list)
-    most_at_once: int = 0
+    busy: list[int] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self._lock = threading.Lock()
-        self._busy: set[int] = set()
-
-    def provenance(self, trial: int) -> TrialProvenance:
+    def provenance(self, trial: int) -> core.TrialProvenance:
         """Returns the seeds; pruned like a network would be."""
         kept = round(1000 * (1 - self.sparsity))
         layer = {"name": "dense", "parameters": 1000, "kept": kept, "emptied": False}
-        seeds = (derive_seed(0, trial, kind) for kind in ("initial point", "order"))
-        return TrialProvenance(*seeds, self.sparsity, (layer,), examples=100)
+        kinds = ("initial point", "order")
+        seeds = (core.derive_seed(0, trial, kind) for kind in kinds)
+        return core.TrialProvenance(*seeds, self.sparsity, (layer,), examples=100)
 
-    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
+    def run(
+        self, slot: int, job: core.Job, stop: Callable[[], bool]
+    ) -> core.TurnReport:
         """Runs a turn in slices, until its evaluation, a divergence or a stop."""
         assert 0 <= slot < self.slots
         assert job.until % self.interval == 0
-        with self._lock:
-            assert job.trial not in self._busy, "a trial runs in two slots"
-            self._busy.add(job.trial)
-            self.most_at_once = max(self.most_at_once, len(self._busy))
-            assert len(self._busy) <= self.slots
+        self.busy.append(job.trial)
         try:
+            assert self.busy.count(job.trial) == 1, "a trial runs in two slots"
+            assert len(self.busy) <= self.slots
             return self._run(job, stop)
         finally:
-            with self._lock:
-                self._busy.remove(job.trial)
+            self.busy.remove(job.trial)
 
-    def _run(self, job: Job, stop: Callable[[], bool]) -> TurnReport:
+    def _run(self, job: core.Job, stop: Callable[[], bool]) -> core.TurnReport:
         whole = self.trials[job.trial]
         first, chain = 0, sum(ord(c) for c in repr(sorted(job.point.items())))
         if job.state is not None:
@@ -131,53 +100,49 @@ class SyntheticRunner(Runner):
                 if step == whole.diverges_at:
                     diverged = step
                     break
-        with self._lock:
-            self.turns.append(Turn(job.trial, first, step))
+        self.turns.append(Turn(job.trial, first, step))
         metrics = None
         if step == job.until and diverged is None:
-            if step > len(whole.errors) * self.interval:
-                raise MemoryError('out of "memory",\nreally')
             error = float(whole.errors[step // self.interval - 1])
+            metrics = {ERROR: error, "validation/cross_entropy": 3.2 * error}
+            metrics["train/loss"] = chain / _MODULUS
             if math.isnan(error):
-                diverged = step
-            else:
-                metrics = {ERROR: error, "validation/cross_entropy": 3.2 * error}
-                metrics["train/loss"] = chain / _MODULUS
-        state = TrialState(step, (np.array([chain]), np.zeros(3, np.float32)))
-        return TurnReport(
-            *(job.trial, state, step, metrics),
+                diverged, metrics = step, None
+        return core.TurnReport(
+            trial=job.trial,
+            state=core.TrialState(step, (np.array([chain]), np.zeros(3, np.float32))),
+            step=step,
+            metrics=metrics,
             diverged_step=diverged,
             steps_executed=step - first,
             seconds=0.001,
         )
 
-    @property
-    def steps(self) -> int:
-        """Steps executed in all turns."""
-        return sum(turn.last - turn.first for turn in self.turns)
+
+RunnerOf = Callable[[core.StudySpecification], core.Runner]
 
 
-def backend_of(
-    runner: Runner | Callable[[StudySpecification], Runner],
-    environment: Mapping[str, str] = ENVIRONMENT,
-    training_inputs: Mapping[str, Any] = TRAINING_INPUTS,
-) -> Backend:
+def _backend(
+    runner: core.Runner | RunnerOf,
+    environment: dict[str, str] = ENVIRONMENT,
+    training_inputs: dict[str, Any] = TRAINING_INPUTS,
+) -> core.Backend:
     """Returns a backend of a given runner, or of one that is made for each study."""
 
-    def prepare(study: StudySpecification, show: object = None) -> PreparedStudy:
-        made = runner if isinstance(runner, SyntheticRunner) else runner(study)
-        return PreparedStudy(made, environment, training_inputs)
+    def prepare(study: core.StudySpecification, _: object) -> core.PreparedStudy:
+        made = runner if isinstance(runner, core.Runner) else runner(study)
+        return core.PreparedStudy(made, environment, training_inputs)
 
     return SimpleNamespace(prepare=prepare, check_data=lambda study: None)
 
 
-def study_of(study: naive_race.Study, **changes: Any) -> StudySpecification:
+def study_of(study: Study, **changes: Any) -> core.StudySpecification:
     """Returns the specification that asks what a naive study asks."""
     values = {
-        "goal": Goal(ERROR, study.goal),
+        "goal": core.Goal(ERROR, study.goal),
         "points": study.points,
         "step_budget": study.budget,
-        "evaluation_interval": EvaluationInterval(steps=study.interval),
+        "interval": study.interval,
         "count": "feasible" if study.feasible else "all",
         "max_draws": max(study.points, study.max_draws),
         "finishers": study.finishers,
@@ -194,7 +159,7 @@ def trials_of(*curves: Sequence[float] | tuple[Sequence[float], int]) -> list:
     ]
 
 
-SIX = naive_race.Study(0.25, 10, 50, points=6, finishers=2, feasible=False, max_draws=0)
+SIX = Study(0.25, 10, 50, points=6, finishers=2, feasible=False, max_draws=0)
 SIX_TRIALS = trials_of(
     [1, 1, 1, 1, 1],
     [1, 1, 0, 0, 0],
@@ -206,102 +171,87 @@ SIX_TRIALS = trials_of(
 """Two reach the goal, one diverges, three are out-run."""
 
 
-def located(place: Place) -> tuple[FileSystem, SweepLayout]:
+def _located(place: Place) -> tuple[store.FileSystem, store.SweepLayout]:
     if isinstance(place, MemoryFiles):
-        return place, SweepLayout(MEMORY)
-    return LocalFiles(), SweepLayout(str(place))
+        return place, store.SweepLayout(MEMORY)
+    return store.LocalFiles(), store.SweepLayout(str(place))
 
 
 def run(
     place: Place,
-    study: StudySpecification,
+    study: core.StudySpecification,
     runner: SyntheticRunner,
     stop: StopRequest | None = None,
     *,
-    files: FileSystem | None = None,
-    environment: dict[str, str] = ENVIRONMENT,
-    training_inputs: dict[str, Any] = TRAINING_INPUTS,
-    **options: Any,
-) -> StudyResult:
+    files: store.FileSystem | None = None,
+    allow_other_machine: bool = False,
+    say: Callable[[str], None] = print,
+    **machine: Any,
+) -> core.StudyResult:
     """Runs a study, as the command does once it has the lock; a disk may be faulty."""
-    own, sweep = located(place)
+    own, sweep = _located(place)
     files, cell = files or own, sweep.cell(study.cell.name)
-    start_sweep(files, sweep, SweepSpecification((study,)), "")
-    backend = backend_of(runner, environment, training_inputs)
-    context = RunContext(stop or StopRequest(), **options)
-    return run_study(files, cell, study, backend, context)
+    start_sweep(files, sweep, core.SweepSpecification((study,)), "")
+    context = RunContext(stop or StopRequest(), allow_other_machine, say=say)
+    return run_study(files, cell, study, _backend(runner, **machine), context)
 
 
 def launch(
     place: Place,
-    studies: Sequence[StudySpecification],
-    runner: Runner | Callable[[StudySpecification], Runner],
+    studies: Sequence[core.StudySpecification],
+    runner: core.Runner | RunnerOf,
     stop: StopRequest | None = None,
     say: Callable[[str], None] = print,
 ) -> SweepOutcome:
     """Runs studies as the command does: under locks, and only those not finished."""
-    files, sweep = located(place)
-    asked, options = SweepSpecification(tuple(studies)), Options(sweep.root)
-    backend, stop = backend_of(runner), stop or StopRequest()
+    files, sweep = _located(place)
+    asked, backend = core.SweepSpecification(tuple(studies)), _backend(runner)
+    options, stop = Options(sweep.root), stop or StopRequest()
     launched = Sweep(files, asked, options, lambda study: backend, stop, say)
     return launched.run("workload.points = 3\n")
 
 
-def reader_of(place: Place, study: StudySpecification) -> StudyReader:
-    files, sweep = located(place)
-    return StudyReader(files, sweep.cell(study.cell.name))
+def reader_of(place: Place, study: core.StudySpecification) -> store.StudyReader:
+    files, sweep = _located(place)
+    return store.StudyReader(files, sweep.cell(study.cell.name))
 
 
-def tables(place: Place, study: StudySpecification) -> dict[str, bytes]:
+def tables(place: Place, study: core.StudySpecification) -> dict[str, bytes]:
     """Returns the bytes of the tables that depend on nothing but the specification."""
-    files, reader = located(place)[0], reader_of(place, study)
+    files, reader = _located(place)[0], reader_of(place, study)
     assert reader.closed() is not None and not reader.problems
     names = ("trials", "curves")
     return {name: files.read_bytes(reader.layout.table(name)) for name in names}
 
 
-def frame(place: Place, study: StudySpecification, name: str) -> pd.DataFrame:
-    """Returns a table of a study, closed or open."""
-    return to_frame(reader_of(place, study).tables()[name])
+def undisturbed(study: Study, trials: Sequence[WholeTrial]) -> dict[str, bytes]:
+    """Returns the tables of a study that one slot runs without interruption."""
+    disk, asked = MemoryFiles(), study_of(study)
+    run(disk, asked, SyntheticRunner(trials, study.interval))
+    return tables(disk, asked)
 
 
-def rows_of(found: pd.DataFrame) -> list[naive_race.Row]:
+def frames(place: Place, study: core.StudySpecification) -> dict[str, pd.DataFrame]:
+    """Returns the tables of a study, closed or open."""
+    found = reader_of(place, study).tables()
+    return {name: to_frame(table) for name, table in found.items()}
+
+
+def rows_of(trials: pd.DataFrame) -> list[Row]:
     """Returns the table of trials in the words of the naive rule."""
     columns = ("outcome", "end_step", "steps_to_result", "bracket_low", "diverged_step")
     return [
-        naive_race.Row(*(None if pd.isna(row[name]) else row[name] for name in columns))
-        for _, row in found.iterrows()
+        Row(*(None if pd.isna(row[name]) else row[name] for name in columns))
+        for _, row in trials.iterrows()
     ]
 
 
 def interrupting(stop: StopRequest, after_slices: int) -> Callable[[int, int], None]:
     """Returns a `before_slice` that asks to stop at the n-th slice of a session."""
-    left = [after_slices]
+    left = iter(range(1, after_slices))
 
     def before_slice(trial: int, step: int) -> None:
-        left[0] -= 1
-        if left[0] <= 0:
+        if next(left, None) is None:
             stop.set("test")
 
     return before_slice
-
-
-class Watch:
-    """A clock that runs as fast as a test wants: seconds per look."""
-
-    def __init__(self, seconds_per_look: float):
-        self.now = 0.0
-        self.seconds_per_look = seconds_per_look
-
-    def monotonic(self) -> float:
-        self.now += self.seconds_per_look
-        return self.now
-
-
-def undisturbed(
-    study: naive_race.Study, trials: Sequence[WholeTrial]
-) -> dict[str, bytes]:
-    """Returns the tables of a study that one slot runs without interruption."""
-    disk, asked = MemoryFiles(), study_of(study)
-    run(disk, asked, SyntheticRunner(trials, study.interval))
-    return tables(disk, asked)

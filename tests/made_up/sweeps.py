@@ -1,4 +1,4 @@
-"""Sweeps of which the truth is known: a runner of given errors runs their studies.
+"""Sweeps whose truth is known; a runner of given errors runs their studies.
 
 Errors are given for each study (`truth`), or those of a `Sweep` with K* = c1/B + c2
 known: a trial's steps-to-result grow log-quadratically with the distance of its
@@ -10,54 +10,29 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
-import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from dps_tf.analysis import loading
-from dps_tf.core import (
-    EvaluationInterval,
-    Goal,
-    Pruning,
-    Space,
-    StudySpecification,
-    SweepSpecification,
-)
-from dps_tf.store import (
-    MEASUREMENTS,
-    LocalFiles,
-    StudyReader,
-    SweepLayout,
-    fingerprint,
-    write_table,
-)
-from dps_tf.store.tables import to_frame
+from dps_tf.core import Goal, Pruning, Space, StudySpecification, SweepSpecification
+from dps_tf.store import MEASUREMENTS, LocalFiles, SweepLayout, write_table
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.sweep import start_sweep
-from tests.made_up.specifications import ERROR, SPACE, specification
-from tests.made_up.studies import (
-    Place,
-    SyntheticRunner,
-    interrupting,
-    reader_of,
-    run,
-    trials_of,
-)
+from tests.made_up import studies
+from tests.made_up.specifications import ERROR, specification
 from tests.store.object_store import MemoryFiles
 
 GIN = "sweep.batch_sizes = (4, 8)\nworkload.goal = @goal()\n"
 INTERVAL = 100
 
 
-@dataclass(frozen=True)
-class Truth:
+class Truth(NamedTuple):
     """A study, and the errors of its trials at their evaluations.
 
     A trial diverges where its error is NaN. One with fewer errors than others fails
@@ -67,44 +42,26 @@ class Truth:
     errors: Sequence[Sequence[float]]
     study: StudySpecification
 
-    def record(self, place: Place) -> None:
-        """Runs the study."""
-        interval, sparsity = self.study.evaluations.interval, self.study.cell.sparsity
-        trials = trials_of(*self.errors)
-        run(place, self.study, SyntheticRunner(trials, interval, sparsity=sparsity))
+    def run(self, place: studies.Place) -> None:
+        interval, cell = self.study.evaluations.interval, self.study.cell
+        trials = studies.trials_of(*self.errors)
+        runner = studies.SyntheticRunner(trials, interval, sparsity=cell.sparsity)
+        studies.run(place, self.study, runner)
 
 
-def truth(
-    errors: Sequence[Sequence[float]], *, interval: int = INTERVAL, **changes: Any
-) -> Truth:
+def truth(errors: Sequence[Sequence[float]], **changes: Any) -> Truth:
     """Returns a study with these errors; changes are those of its specification."""
-    asked = {
-        "points": len(errors),
-        "step_budget": max(map(len, errors)) * interval,
-        "evaluation_interval": EvaluationInterval(steps=interval),
-        "finishers": 1,
-        # Of no value at an end of a range K* would be a bound only.
-        "space": Space.from_dict({"learning_rate": ("discrete", (0.1, 0.2))}),
-    }
-    return Truth(errors, specification(**{**asked, **changes}))
-
-
-def random_truth(rng, trials=12, evaluations=15, **changes) -> Truth:
-    """Returns curves that fall from about 0.5, some of which diverge."""
-    rate = rng.uniform(0.02, 0.5, (trials, 1))
-    level = np.exp(-rate * np.arange(1, evaluations + 1)) * 0.6
-    errors = np.clip(level + rng.normal(0, 0.03, (trials, evaluations)), 0, 1)
-    errors = np.round(errors, 2)  # Ties, and values equal to the threshold.
-    for trial in range(trials):
-        if rng.random() < 0.25:
-            errors[trial, rng.integers(evaluations) :] = np.nan
-    return truth(errors, **changes)
+    asked = {"interval": INTERVAL, "points": len(errors), "finishers": 1, **changes}
+    asked.setdefault("step_budget", max(map(len, errors)) * asked["interval"])
+    # Of no value at an end of a range K* would be a bound only.
+    values = Space.from_dict({"learning_rate": ("discrete", (0.1, 0.2))})
+    return Truth(errors, specification(**{"space": values, **asked}))
 
 
 def write(directory: Path | str, truths: Sequence[Truth]) -> Path | str:
     """Writes a sweep as training leaves it, and returns its directory."""
     for each in truths:
-        each.record(directory)
+        each.run(directory)
     sweep = SweepSpecification(tuple(each.study for each in truths))
     start_sweep(LocalFiles(), SweepLayout(str(directory)), sweep, GIN)
     return directory
@@ -121,39 +78,25 @@ def closing(**changes: Any) -> dict[str, Any]:
     """Returns what closes a study of three trials: one reached, one not, one failed."""
     errors = [[0.5, 0.4, 0.3, 0.2, 0.2, 0.2, 0.1], [0.5] * 7, [0.5] * 3]
     files, made = MemoryFiles(), truth(errors, **changes)
-    made.record(files)
-    frames = {
-        name: to_frame(t) for name, t in reader_of(files, made.study).tables().items()
-    }
-    # A study with a failed trial stays open until it has been tried again.
-    [row] = frames.pop("studies").to_dict("records")
-    return {"study": {**row, "closed": True}, **frames}
-
-
-def without_format(content: Any) -> bytes:
-    """Returns a record as it was written before formats had numbers."""
-    record = {"content": content, "sha256": fingerprint(content)}
-    return f"{json.dumps(record, sort_keys=True, indent=2)}\n".encode()
+    made.run(files)
+    found = studies.frames(files, made.study)
+    # In truth a study stays open while a trial that failed may be tried again.
+    [row] = found.pop("studies").to_dict("records")
+    return {"study": {**row, "closed": True}, **found}
 
 
 def write_open_study(directory: Path, batch_size: int = 64) -> Path:
     """Writes a study of four trials: one reached, one diverged, one runs, one waits."""
-    study = truth(
-        [[0.2, 0.1, 0.03, 0.03], [math.nan] * 4, [0.5] * 4, [0.5] * 4],
-        batch_size=batch_size,
-        name="mnist_simple_cnn",
-        dataset="mnist",
-        network="simple_cnn",
-        goal=Goal(ERROR, 0.03),
-        # Its trials run one after another.
-        space=SPACE,
-        oracle="keras_tuner.oracles.RandomSearchOracle",
+    # Trials that an oracle chooses run one after another.
+    oracle = "keras_tuner.oracles.RandomSearchOracle"
+    study = specification(
+        batch_size, points=4, step_budget=1000, interval=100, oracle=oracle
     )
-    stop = StopRequest()
-    trials = trials_of(*study.errors)
-    runner = SyntheticRunner(trials, INTERVAL, before_slice=interrupting(stop, 5))
+    stop, trials = StopRequest(), studies.trials_of([0.3, 0.2, 0.1], [np.nan], [0.5])
+    fifth = studies.interrupting(stop, 5)
     with contextlib.suppress(Interrupted):
-        run(directory, study.study, runner, stop)
+        runner = studies.SyntheticRunner(trials, 100, before_slice=fifth)
+        studies.run(directory, study, runner, stop)
     return directory
 
 
@@ -175,50 +118,48 @@ class Sweep:
     search_mode: str = "race"
     measured: bool = True
 
-    def studies(self) -> list[StudySpecification]:
-        """Returns the study of every cell."""
-        names = {"learning_rate": ("log", 1e-4, 1.0)}
-        momentum = {"momentum": ("reverse_log", 0.9, 0.9999)}
-        return [
-            specification(
-                batch_size,
-                sparsity,
-                seed=seed,
-                axes=self.axes,
-                name=self.workload,
-                optimizer=optimizer,
-                goal=Goal(ERROR, self.goal),
-                space=Space.from_dict(
-                    names if optimizer == "sgd" else {**names, **momentum}
-                ),
-                points=self.points,
-                step_budget=self.step_budget,
-                evaluation_interval=EvaluationInterval(steps=self.interval),
-                finishers=3,
-                search_mode=self.search_mode,
-                pruning=Pruning("kernels_and_biases"),
-                precision=self.precision,
-            )
-            for optimizer, sparsity, seed, batch_size in itertools.product(
-                self.optimizers, self.sparsities, self.seeds, self.batch_sizes
-            )
-        ]
+    def truths(self) -> list[Truth]:
+        """Returns the studies of all cells."""
+        cells = itertools.product(
+            self.optimizers, self.sparsities, self.seeds, self.batch_sizes
+        )
+        return [self._truth(*cell) for cell in cells]
 
-
-def smoothness_ratio(sparsity: float) -> float:
-    """Returns L(s) / L(0)."""
-    return 1 + 1.6 * sparsity**2
+    def _truth(
+        self, optimizer: str, sparsity: float, seed: int, batch_size: int
+    ) -> Truth:
+        space = {"learning_rate": ("log", 1e-4, 1.0)}
+        if optimizer != "sgd":
+            space["momentum"] = ("reverse_log", 0.9, 0.9999)
+        study = specification(
+            batch_size,
+            sparsity,
+            name=self.workload,
+            optimizer=optimizer,
+            seed=seed,
+            axes=self.axes,
+            precision=self.precision,
+            space=Space.from_dict(space),
+            points=self.points,
+            finishers=3,
+            goal=Goal(ERROR, self.goal),
+            step_budget=self.step_budget,
+            interval=self.interval,
+            search_mode=self.search_mode,
+            pruning=Pruning("kernels_and_biases"),
+        )
+        return Truth(_errors(study), study)
 
 
 def law_of(optimizer: str, sparsity: float) -> tuple[float, float]:
-    """Returns c1 (examples), which grows as smoothness does, and c2 (steps).
+    """Returns c1 (examples), of which sparsity takes more, and c2 (steps).
 
     Momentum acts on the flat part.
     """
-    return 24_000 * smoothness_ratio(sparsity), 260.0 if optimizer == "sgd" else 130.0
+    return 24_000 * (1 + 1.6 * sparsity**2), 260.0 if optimizer == "sgd" else 130.0
 
 
-def errors_of(study: StudySpecification) -> np.ndarray:
+def _errors(study: StudySpecification) -> np.ndarray:
     """Returns the errors of all trials at all evaluations."""
     cell, workload = study.cell, study.workload
     # A list of whole numbers: the same generator state on every platform.
@@ -228,8 +169,8 @@ def errors_of(study: StudySpecification) -> np.ndarray:
     rates = drawn["learning_rate"] / (1 - drawn.get("momentum", 0.0))
     octaves = np.log2(rates.to_numpy() / (min(0.02 * cell.batch_size, 1.2) / 4))
     c1, c2 = law_of(cell.optimizer, cell.sparsity)
-    exponents = 0.12 * octaves**2 + random.normal(0.0, 0.08, len(octaves))
-    reached = (c1 / cell.batch_size + c2) * 2**exponents
+    noise = random.normal(0.0, 0.08, len(octaves))
+    reached = (c1 / cell.batch_size + c2) * 2 ** (0.12 * octaves**2 + noise)
     interval = study.evaluations.interval
     steps = np.arange(interval, workload.step_budget + 1, interval)
     errors = study.goal.threshold * (reached[:, np.newaxis] / steps) ** 0.6
@@ -239,37 +180,36 @@ def errors_of(study: StudySpecification) -> np.ndarray:
 
 def write_sweep(directory: Path | str, sweep: Sweep) -> Path | str:
     """Writes a made-up sweep, the same for the same argument; returns its directory."""
-    truths = [Truth(errors_of(study), study) for study in sweep.studies()]
+    truths = sweep.truths()
     write(directory, truths)
     for each in truths if sweep.measured else ():
-        _measure(reader_of(directory, each.study))
+        _measure(directory, each.study)
     return directory
 
 
-def _measure(study: StudyReader) -> None:
+def _measure(directory: Path | str, study: StudySpecification) -> None:
     """Writes what was measured along the best trial, if one has met the goal."""
-    best = study.best_trial()
+    reader = studies.reader_of(directory, study)
+    best, cell = reader.best_trial(), study.cell
     if best is None:
         return
-    cell = study.trained().cell
-    step = np.unique(np.geomspace(1, study.trial(best).steps_to_result, 10).astype(int))
-    noise, square = 25.0 * step**0.25, 1.0 / step**0.3
+    step = 2 ** np.arange(8)
+    noise, square = 25.0 * step**0.25, step**-0.3
     values = {
-        "smoothness": 9 * smoothness_ratio(cell.sparsity) * step**0.12,
+        "smoothness": law_of(cell.optimizer, cell.sparsity)[0] * step**0.12,
         "gradient_square": square,
         "noise_trace": noise * square,
         "noise_scale": noise,
     }
     rows = pd.DataFrame({"step": step, **values}).melt("step", var_name="quantity")
     rows = rows.assign(**cell.to_json(), trial=best, examples=5000)
-    write_table(LocalFiles(), study.layout.measurements, rows, MEASUREMENTS)
+    write_table(LocalFiles(), reader.layout.measurements, rows, MEASUREMENTS)
 
 
 def make(*sweeps: Sweep, goal: float | None = None) -> loading.Tables:
-    """Returns what `load` returns of made-up sweeps, but no trace of where they were."""
+    """Returns what `load` returns of made-up sweeps, but no trace of their folder."""
     with tempfile.TemporaryDirectory() as folder:
-        names = [
-            write_sweep(f"{folder}/{number}", sweep)
-            for number, sweep in enumerate(sweeps)
-        ]
-        return replace(loading.load(*names, goal=goal), sweeps=())
+        places = [f"{folder}/{number}" for number in range(len(sweeps))]
+        for place, sweep in zip(places, sweeps, strict=True):
+            write_sweep(place, sweep)
+        return replace(loading.load(*places, goal=goal), sweeps=())

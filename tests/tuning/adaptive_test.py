@@ -51,12 +51,13 @@ def study(oracle: str, **changes):
 
 @pytest.mark.parametrize("oracle", [RANDOM, BAYESIAN])
 def test_trials_run_one_by_one_each_to_its_own_goal(tmp_path, oracle):
-    runner = SyntheticRunner(TRIALS, slots=3)
+    alone, runner = [], SyntheticRunner(TRIALS, slots=3)
+    runner.before_slice = lambda trial, step: alone.append(runner.busy == [trial])
     run(tmp_path, study(oracle), runner)
     assert [turn.trial for turn in runner.turns] == sorted(
         t.trial for t in runner.turns
     )
-    assert runner.most_at_once == 1
+    assert alone and all(alone)
     found = load(tmp_path).trials
     assert rows_of(found) == list(answer(TRIALS, FIVE).rows)
     assert found["learning_rate"].between(1e-4, 1.0).all()

@@ -12,7 +12,7 @@ from tests.core.naive_race import Study, answer
 from tests.core.race_test import studies
 from tests.made_up.studies import (
     SyntheticRunner,
-    frame,
+    frames,
     rows_of,
     run,
     study_of,
@@ -57,7 +57,7 @@ def test_asking_for_more_is_asking_at_once(found, slots_first, slots_then):
     again = SyntheticRunner(trials, then.interval, slots_then)
     run(disk, asked, again, say=said.append)
     assert said == []
-    assert rows_of(frame(disk, asked, "trials")) == list(answer(trials, then).rows)
+    assert rows_of(frames(disk, asked)["trials"]) == list(answer(trials, then).rows)
     assert tables(disk, asked) == undisturbed(then, trials)
     # What was trained is trained on, never again.
     for turn in again.turns:
