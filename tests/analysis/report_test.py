@@ -377,7 +377,7 @@ def test_a_crowd_of_curves_gets_a_panel_per_optimizer():
 
 
 def test_workloads_and_goals_never_share_a_panel():
-    second = dataclasses.replace(SMALL, workload="other", goal=0.02)
+    second = dataclasses.replace(SMALL, name="other", goal=0.02)
     assert naming.naming(make(SMALL, second).results).panels == [
         "mnist_simple_cnn",
         "other",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dps_tf.core import SweepSpecification
-from dps_tf.store import SweepLayout, files_for
+from dps_tf.store import LocalFiles, SweepLayout
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
@@ -39,9 +39,8 @@ def configured(
     bindings: Sequence[str], names: Sequence[str] = ()
 ) -> SweepSpecification:
     """Returns the sweep of shipped files and bindings, its names checked."""
-    sweep, _ = read_configuration(list(names), list(bindings))
-    options = Options("unused")
-    Backends(options, files_for(options.sweep_dir)).check(sweep)
+    sweep, _ = read_configuration(names, bindings)
+    Backends(Options(""), LocalFiles()).check(sweep)
     return sweep
 
 
@@ -49,8 +48,7 @@ def launched(
     directory: Path, sweep: SweepSpecification, resources: Resources | None = None
 ) -> SweepOutcome:
     """Runs a sweep in a directory; returns what became of its cells."""
-    options = Options(str(directory))
-    files = files_for(options.sweep_dir)
+    files, options = LocalFiles(), Options(str(directory))
     backends = Backends(options, files, resources)
     return Sweep(files, sweep, options, backends, StopRequest()).run("")
 

@@ -6,7 +6,6 @@ import math
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,9 +27,9 @@ TRAINING_INPUTS = {
     "validation_examples": 6000,
     "content_hash": "c0ffee",
 }
+GIN = "sweep.batch_sizes = (4, 8)\nworkload.goal = @goal()\n"
 MEMORY = "gs://bucket/sweep"
-Place = Path | str | MemoryFiles
-"""A sweep directory, or the disk in memory on which it is MEMORY."""
+"""The sweep directory on a disk in memory; a place is such a disk or a directory."""
 Turn = namedtuple("Turn", "trial first last")
 """A turn that was run: steps (first, last] of a trial."""
 _FACTOR, _MODULUS = 6364136223846793005, 2**61 - 1
@@ -50,9 +49,13 @@ class SyntheticRunner(core.Runner):
         slots: turns side by side.
         slice_steps: longest slice; a stop is looked for between slices.
         before_slice: called with (trial, step) before each slice; may raise or kill.
+        stop_at: the slice, counted from 1, at which a stop is asked for.
         sparsity: that of pruned networks.
+        inputs: environment and training inputs of the study.
+        stop: whether to stop.
         turns: what was run.
         busy: trials that run now.
+        slices: how many were begun.
     """
 
     trials: Sequence[WholeTrial]
@@ -60,9 +63,18 @@ class SyntheticRunner(core.Runner):
     slots: int = 1
     slice_steps: int = 1000
     before_slice: Callable[[int, int], object] = lambda trial, step: None
+    stop_at: float = math.inf
     sparsity: float = 0.0
+    inputs: tuple[dict, dict] = (ENVIRONMENT, TRAINING_INPUTS)
+    stop: StopRequest = field(default_factory=StopRequest)
     turns: list[Turn] = field(default_factory=list)
     busy: list[int] = field(default_factory=list)
+    slices: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Steps executed in all turns."""
+        return sum(turn.last - turn.first for turn in self.turns)
 
     def provenance(self, trial: int) -> core.TrialProvenance:
         """Returns the seeds; pruned like a network would be."""
@@ -72,12 +84,9 @@ class SyntheticRunner(core.Runner):
         seeds = (core.derive_seed(0, trial, kind) for kind in kinds)
         return core.TrialProvenance(*seeds, self.sparsity, (layer,), examples=100)
 
-    def run(
-        self, slot: int, job: core.Job, stop: Callable[[], bool]
-    ) -> core.TurnReport:
+    def run(self, slot: int, job: core.Job, stop) -> core.TurnReport:
         """Runs a turn in slices, until its evaluation, a divergence or a stop."""
-        assert 0 <= slot < self.slots
-        assert job.until % self.interval == 0
+        assert 0 <= slot < self.slots and job.until % self.interval == 0
         self.busy.append(job.trial)
         try:
             assert self.busy.count(job.trial) == 1, "a trial runs in two slots"
@@ -86,13 +95,16 @@ class SyntheticRunner(core.Runner):
         finally:
             self.busy.remove(job.trial)
 
-    def _run(self, job: core.Job, stop: Callable[[], bool]) -> core.TurnReport:
+    def _run(self, job: core.Job, stop) -> core.TurnReport:
         whole = self.trials[job.trial]
         first, chain = 0, sum(ord(c) for c in repr(sorted(job.point.items())))
         if job.state is not None:
             first, chain = job.state.step, int(job.state.arrays[0][0])
         step, diverged = first, None
         while step < job.until and diverged is None and not (step > first and stop()):
+            self.slices += 1
+            if self.slices >= self.stop_at:
+                self.stop.set("test")
             self.before_slice(job.trial, step)
             for _ in range(min(self.slice_steps, job.until - step)):
                 step += 1
@@ -108,30 +120,21 @@ class SyntheticRunner(core.Runner):
             metrics["train/loss"] = chain / _MODULUS
             if math.isnan(error):
                 diverged, metrics = step, None
+        state = core.TrialState(step, (np.array([chain]), np.zeros(3, np.float32)))
         return core.TurnReport(
-            trial=job.trial,
-            state=core.TrialState(step, (np.array([chain]), np.zeros(3, np.float32))),
-            step=step,
-            metrics=metrics,
+            *(job.trial, state, step, metrics),
             diverged_step=diverged,
             steps_executed=step - first,
             seconds=0.001,
         )
 
 
-RunnerOf = Callable[[core.StudySpecification], core.Runner]
-
-
-def _backend(
-    runner: core.Runner | RunnerOf,
-    environment: dict[str, str] = ENVIRONMENT,
-    training_inputs: dict[str, Any] = TRAINING_INPUTS,
-) -> core.Backend:
+def _backend(runner) -> core.Backend:
     """Returns a backend of a given runner, or of one that is made for each study."""
 
     def prepare(study: core.StudySpecification, _: object) -> core.PreparedStudy:
-        made = runner if isinstance(runner, core.Runner) else runner(study)
-        return core.PreparedStudy(made, environment, training_inputs)
+        made = runner if isinstance(runner, SyntheticRunner) else runner(study)
+        return core.PreparedStudy(made, *made.inputs)
 
     return SimpleNamespace(prepare=prepare, check_data=lambda study: None)
 
@@ -160,63 +163,43 @@ def trials_of(*curves: Sequence[float] | tuple[Sequence[float], int]) -> list:
 
 
 SIX = Study(0.25, 10, 50, points=6, finishers=2, feasible=False, max_draws=0)
+NEVER = [1] * 5
 SIX_TRIALS = trials_of(
-    [1, 1, 1, 1, 1],
-    [1, 1, 0, 0, 0],
-    [1, 1, 1, 1, 1],
-    ([1, 1, 1, 1, 1], 15),
-    [1, 1, 1, 0, 0],
-    [1, 1, 1, 1, 1],
+    NEVER, [1, 1, 0, 0, 0], NEVER, (NEVER, 15), [1, 1, 1, 0, 0], NEVER
 )
 """Two reach the goal, one diverges, three are out-run."""
 
 
-def _located(place: Place) -> tuple[store.FileSystem, store.SweepLayout]:
+def _located(place) -> tuple[store.FileSystem, store.SweepLayout]:
     if isinstance(place, MemoryFiles):
         return place, store.SweepLayout(MEMORY)
     return store.LocalFiles(), store.SweepLayout(str(place))
 
 
-def run(
-    place: Place,
-    study: core.StudySpecification,
-    runner: SyntheticRunner,
-    stop: StopRequest | None = None,
-    *,
-    files: store.FileSystem | None = None,
-    allow_other_machine: bool = False,
-    say: Callable[[str], None] = print,
-    **machine: Any,
-) -> core.StudyResult:
+def run(place, study, runner, files=None, **options) -> core.StudyResult:
     """Runs a study, as the command does once it has the lock; a disk may be faulty."""
     own, sweep = _located(place)
     files, cell = files or own, sweep.cell(study.cell.name)
-    start_sweep(files, sweep, core.SweepSpecification((study,)), "")
-    context = RunContext(stop or StopRequest(), allow_other_machine, say=say)
-    return run_study(files, cell, study, _backend(runner, **machine), context)
+    start_sweep(files, sweep, core.SweepSpecification((study,)), GIN)
+    context = RunContext(runner.stop, **options)
+    return run_study(files, cell, study, _backend(runner), context)
 
 
-def launch(
-    place: Place,
-    studies: Sequence[core.StudySpecification],
-    runner: core.Runner | RunnerOf,
-    stop: StopRequest | None = None,
-    say: Callable[[str], None] = print,
-) -> SweepOutcome:
+def launch(place, studies, runner, say=print) -> SweepOutcome:
     """Runs studies as the command does: under locks, and only those not finished."""
     files, sweep = _located(place)
     asked, backend = core.SweepSpecification(tuple(studies)), _backend(runner)
-    options, stop = Options(sweep.root), stop or StopRequest()
+    options, stop = Options(sweep.root), getattr(runner, "stop", StopRequest())
     launched = Sweep(files, asked, options, lambda study: backend, stop, say)
-    return launched.run("workload.points = 3\n")
+    return launched.run(GIN)
 
 
-def reader_of(place: Place, study: core.StudySpecification) -> store.StudyReader:
+def reader_of(place, study: core.StudySpecification) -> store.StudyReader:
     files, sweep = _located(place)
     return store.StudyReader(files, sweep.cell(study.cell.name))
 
 
-def tables(place: Place, study: core.StudySpecification) -> dict[str, bytes]:
+def tables(place, study: core.StudySpecification) -> dict[str, bytes]:
     """Returns the bytes of the tables that depend on nothing but the specification."""
     files, reader = _located(place)[0], reader_of(place, study)
     assert reader.closed() is not None and not reader.problems
@@ -231,7 +214,7 @@ def undisturbed(study: Study, trials: Sequence[WholeTrial]) -> dict[str, bytes]:
     return tables(disk, asked)
 
 
-def frames(place: Place, study: core.StudySpecification) -> dict[str, pd.DataFrame]:
+def frames(place, study: core.StudySpecification) -> dict[str, pd.DataFrame]:
     """Returns the tables of a study, closed or open."""
     found = reader_of(place, study).tables()
     return {name: to_frame(table) for name, table in found.items()}
@@ -244,14 +227,3 @@ def rows_of(trials: pd.DataFrame) -> list[Row]:
         Row(*(None if pd.isna(row[name]) else row[name] for name in columns))
         for _, row in trials.iterrows()
     ]
-
-
-def interrupting(stop: StopRequest, after_slices: int) -> Callable[[int, int], None]:
-    """Returns a `before_slice` that asks to stop at the n-th slice of a session."""
-    left = iter(range(1, after_slices))
-
-    def before_slice(trial: int, step: int) -> None:
-        if next(left, None) is None:
-            stop.set("test")
-
-    return before_slice

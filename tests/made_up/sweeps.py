@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,15 +20,13 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis import loading
-from dps_tf.core import Goal, Pruning, Space, StudySpecification, SweepSpecification
-from dps_tf.store import MEASUREMENTS, LocalFiles, SweepLayout, write_table
-from dps_tf.tuning.interruption import Interrupted, StopRequest
-from dps_tf.tuning.sweep import start_sweep
+from dps_tf.core import Goal, Pruning, Space, StudySpecification
+from dps_tf.store import MEASUREMENTS, LocalFiles, write_table
+from dps_tf.tuning.interruption import Interrupted
 from tests.made_up import studies
 from tests.made_up.specifications import ERROR, specification
 from tests.store.object_store import MemoryFiles
 
-GIN = "sweep.batch_sizes = (4, 8)\nworkload.goal = @goal()\n"
 INTERVAL = 100
 
 
@@ -42,7 +40,7 @@ class Truth(NamedTuple):
     errors: Sequence[Sequence[float]]
     study: StudySpecification
 
-    def run(self, place: studies.Place) -> None:
+    def run(self, place) -> None:
         interval, cell = self.study.evaluations.interval, self.study.cell
         trials = studies.trials_of(*self.errors)
         runner = studies.SyntheticRunner(trials, interval, sparsity=cell.sparsity)
@@ -58,19 +56,12 @@ def truth(errors: Sequence[Sequence[float]], **changes: Any) -> Truth:
     return Truth(errors, specification(**{"space": values, **asked}))
 
 
-def write(directory: Path | str, truths: Sequence[Truth]) -> Path | str:
-    """Writes a sweep as training leaves it, and returns its directory."""
-    for each in truths:
-        each.run(directory)
-    sweep = SweepSpecification(tuple(each.study for each in truths))
-    start_sweep(LocalFiles(), SweepLayout(str(directory)), sweep, GIN)
-    return directory
-
-
 def tables(*truths: Truth) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Returns the tables (studies, trials, curves) of a sweep of studies."""
     with tempfile.TemporaryDirectory() as folder:
-        found = loading.load(write(folder, truths))
+        for each in truths:
+            each.run(folder)
+        found = loading.load(folder)
     return found.studies, found.trials, found.curves
 
 
@@ -89,14 +80,11 @@ def write_open_study(directory: Path, batch_size: int = 64) -> Path:
     """Writes a study of four trials: one reached, one diverged, one runs, one waits."""
     # Trials that an oracle chooses run one after another.
     oracle = "keras_tuner.oracles.RandomSearchOracle"
-    study = specification(
-        batch_size, points=4, step_budget=1000, interval=100, oracle=oracle
-    )
-    stop, trials = StopRequest(), studies.trials_of([0.3, 0.2, 0.1], [np.nan], [0.5])
-    fifth = studies.interrupting(stop, 5)
+    asked = {"points": 4, "step_budget": 1000, "interval": 100, "oracle": oracle}
+    trials = studies.trials_of([0.3, 0.2, 0.1], [np.nan], [0.5])
+    runner = studies.SyntheticRunner(trials, interval=100, stop_at=5)
     with contextlib.suppress(Interrupted):
-        runner = studies.SyntheticRunner(trials, 100, before_slice=fifth)
-        studies.run(directory, study, runner, stop)
+        studies.run(directory, specification(batch_size, **asked), runner)
     return directory
 
 
@@ -104,7 +92,7 @@ def write_open_study(directory: Path, batch_size: int = 64) -> Path:
 class Sweep:
     """What to make up. Every combination of the tuples is a cell."""
 
-    workload: str = "mnist_simple_cnn"
+    name: str = "mnist_simple_cnn"
     optimizers: tuple[str, ...] = ("sgd",)
     sparsities: tuple[float, ...] = (0.0, 0.9)
     seeds: tuple[int, ...] = (0,)
@@ -118,44 +106,30 @@ class Sweep:
     search_mode: str = "race"
     measured: bool = True
 
-    def truths(self) -> list[Truth]:
-        """Returns the studies of all cells."""
-        cells = itertools.product(
-            self.optimizers, self.sparsities, self.seeds, self.batch_sizes
-        )
-        return [self._truth(*cell) for cell in cells]
-
-    def _truth(
-        self, optimizer: str, sparsity: float, seed: int, batch_size: int
-    ) -> Truth:
-        space = {"learning_rate": ("log", 1e-4, 1.0)}
-        if optimizer != "sgd":
-            space["momentum"] = ("reverse_log", 0.9, 0.9999)
-        study = specification(
-            batch_size,
-            sparsity,
-            name=self.workload,
-            optimizer=optimizer,
-            seed=seed,
-            axes=self.axes,
-            precision=self.precision,
-            space=Space.from_dict(space),
-            points=self.points,
-            finishers=3,
-            goal=Goal(ERROR, self.goal),
-            step_budget=self.step_budget,
-            interval=self.interval,
-            search_mode=self.search_mode,
-            pruning=Pruning("kernels_and_biases"),
-        )
-        return Truth(_errors(study), study)
+    def studies(self) -> Iterator[StudySpecification]:
+        """Yields the studies of all cells."""
+        tuples = (self.optimizers, self.sparsities, self.seeds, self.batch_sizes)
+        same = ("name", "axes", "precision", "points", "step_budget", "interval")
+        changes = {name: getattr(self, name) for name in (*same, "search_mode")}
+        for optimizer, sparsity, seed, batch_size in itertools.product(*tuples):
+            space = {"learning_rate": ("log", 1e-4, 1.0)}
+            if optimizer != "sgd":
+                space["momentum"] = ("reverse_log", 0.9, 0.9999)
+            yield specification(
+                batch_size,
+                sparsity,
+                optimizer=optimizer,
+                seed=seed,
+                space=Space.from_dict(space),
+                goal=Goal(ERROR, self.goal),
+                finishers=3,
+                pruning=Pruning("kernels_and_biases"),
+                **changes,
+            )
 
 
 def law_of(optimizer: str, sparsity: float) -> tuple[float, float]:
-    """Returns c1 (examples), of which sparsity takes more, and c2 (steps).
-
-    Momentum acts on the flat part.
-    """
+    """Returns c1 (examples), more if sparse, and c2 (steps), fewer with momentum."""
     return 24_000 * (1 + 1.6 * sparsity**2), 260.0 if optimizer == "sgd" else 130.0
 
 
@@ -171,8 +145,7 @@ def _errors(study: StudySpecification) -> np.ndarray:
     c1, c2 = law_of(cell.optimizer, cell.sparsity)
     noise = random.normal(0.0, 0.08, len(octaves))
     reached = (c1 / cell.batch_size + c2) * 2 ** (0.12 * octaves**2 + noise)
-    interval = study.evaluations.interval
-    steps = np.arange(interval, workload.step_budget + 1, interval)
+    steps = np.array(study.evaluations.steps_up_to(workload.step_budget))
     errors = study.goal.threshold * (reached[:, np.newaxis] / steps) ** 0.6
     errors[octaves > 3, 1:] = np.nan
     return np.minimum(errors, 0.9)
@@ -180,10 +153,10 @@ def _errors(study: StudySpecification) -> np.ndarray:
 
 def write_sweep(directory: Path | str, sweep: Sweep) -> Path | str:
     """Writes a made-up sweep, the same for the same argument; returns its directory."""
-    truths = sweep.truths()
-    write(directory, truths)
-    for each in truths if sweep.measured else ():
-        _measure(directory, each.study)
+    for study in sweep.studies():
+        Truth(_errors(study), study).run(directory)
+        if sweep.measured:
+            _measure(directory, study)
     return directory
 
 
@@ -209,7 +182,6 @@ def _measure(directory: Path | str, study: StudySpecification) -> None:
 def make(*sweeps: Sweep, goal: float | None = None) -> loading.Tables:
     """Returns what `load` returns of made-up sweeps, but no trace of their folder."""
     with tempfile.TemporaryDirectory() as folder:
-        places = [f"{folder}/{number}" for number in range(len(sweeps))]
-        for place, sweep in zip(places, sweeps, strict=True):
-            write_sweep(place, sweep)
+        named = enumerate(sweeps)
+        places = [write_sweep(f"{folder}/{name}", sweep) for name, sweep in named]
         return replace(loading.load(*places, goal=goal), sweeps=())

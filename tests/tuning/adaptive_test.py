@@ -9,11 +9,10 @@ import pytest
 from dps_tf.analysis.loading import load
 from dps_tf.core import Space, UserError
 from dps_tf.store import encode_event, scan
-from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.interruption import Interrupted
 from tests.core.naive_race import Study, WholeTrial, answer
 from tests.made_up.studies import (
     SyntheticRunner,
-    interrupting,
     reader_of,
     rows_of,
     run,
@@ -70,12 +69,9 @@ def test_trials_run_one_by_one_each_to_its_own_goal(tmp_path, oracle):
 def test_interrupted_search_draws_the_same_points_again(tmp_path, oracle):
     run(tmp_path / "whole", study(oracle), SyntheticRunner(TRIALS))
     for _ in range(100):
-        stop = StopRequest()
-        runner = SyntheticRunner(
-            TRIALS, slice_steps=4, before_slice=interrupting(stop, 9)
-        )
+        runner = SyntheticRunner(TRIALS, slice_steps=4, stop_at=9)
         try:
-            run(tmp_path / "parts", study(oracle), runner, stop=stop)
+            run(tmp_path / "parts", study(oracle), runner)
             break
         except Interrupted:
             continue
@@ -114,10 +110,8 @@ def test_failing_trial_stops_nobody_and_is_tried_again(tmp_path):
 
 
 def test_a_recorded_point_that_the_oracle_would_not_choose_is_refused(tmp_path):
-    stop = StopRequest()
-    interrupted = SyntheticRunner(TRIALS, before_slice=interrupting(stop, 6))
     with pytest.raises(Interrupted):
-        run(tmp_path, study(RANDOM), interrupted, stop=stop)
+        run(tmp_path, study(RANDOM), SyntheticRunner(TRIALS, stop_at=6))
     log = Path(reader_of(tmp_path, study(RANDOM)).layout.log("main"))
     events = scan(log.read_bytes()).events
     for event in events:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dps_tf.core import Job, TurnReport
 from dps_tf.store import Irreproducible, StoreError, StudyHistory, study_record
-from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.interruption import Interrupted
 from tests.core.naive_race import Study, answer
 from tests.core.race_test import studies
 from tests.made_up.studies import (
@@ -21,7 +21,6 @@ from tests.made_up.studies import (
     SIX_TRIALS,
     SyntheticRunner,
     frames,
-    interrupting,
     reader_of,
     rows_of,
     run,
@@ -68,17 +67,16 @@ def test_interruptions_leave_no_trace_in_the_tables(found, seed):
     rng = random.Random(seed)
     disk, asked, said = MemoryFiles(), study_of(study), []
     for _ in range(200):
-        stop = StopRequest()
         runner = SyntheticRunner(
             trials,
             study.interval,
             slots=rng.choice([1, 2, 4]),
             slice_steps=rng.randint(1, 12),
-            before_slice=interrupting(stop, rng.randint(1, 8)),
+            stop_at=rng.randint(1, 8),
         )
         try:
             with a_look_takes(rng.choice([0.0, 30.0])):
-                run(disk, asked, runner, stop, say=said.append)
+                run(disk, asked, runner, say=said.append)
             break
         except Interrupted:
             assert not reader_of(disk, asked).result().decided
@@ -137,8 +135,7 @@ def test_slots_execute_little_more_than_the_floor(slots):
     disk, runner = MemoryFiles(), SyntheticRunner(SIX_TRIALS, slots=slots)
     run(disk, STUDY, runner)
     floor = sum(row.end_step for row in answer(SIX_TRIALS, SIX).rows)
-    steps = sum(turn.last - turn.first for turn in runner.turns)
-    assert floor <= steps <= floor + 2 * slots * SIX.interval
+    assert floor <= runner.steps <= floor + 2 * slots * SIX.interval
 
 
 def test_trials_run_side_by_side_in_as_many_slots_as_there_are():
@@ -299,10 +296,8 @@ def test_errors_that_are_no_trials_own_end_the_run_with_all_saved(error):
 
 def test_other_numbers_for_an_evaluation_that_is_known_are_refused():
     disk = MemoryFiles()
-    stop = StopRequest()
-    runner = SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 9))
     with pytest.raises(Interrupted):
-        run(disk, STUDY, runner, stop)
+        run(disk, STUDY, SyntheticRunner(SIX_TRIALS, stop_at=9))
     for path in [path for path in disk.objects if "/states/" in path]:
         disk.remove(path)
     other = trials_of(*[[0.5] * 5] * 6)
@@ -328,16 +323,15 @@ def test_versions_may_stop_an_evaluation_elsewhere_and_differ_in_nothing_else():
 
 
 def test_a_stop_that_comes_first_of_all_changes_nothing():
-    disk, stop = MemoryFiles(), StopRequest()
-    stop.set()
     runner = SyntheticRunner(SIX_TRIALS)
+    runner.stop.set()
     with pytest.raises(Interrupted):
-        run(disk, STUDY, runner, stop)
+        run(MemoryFiles(), STUDY, runner)
     assert runner.turns == []
 
 
 def test_a_stop_that_comes_when_all_is_decided_is_no_interruption():
-    disk, stop = MemoryFiles(), StopRequest()
-    run(disk, STUDY, SyntheticRunner(SIX_TRIALS))
-    stop.set()
-    assert run(disk, STUDY, SyntheticRunner(SIX_TRIALS), stop).decided
+    disk, runner = MemoryFiles(), SyntheticRunner(SIX_TRIALS)
+    run(disk, STUDY, runner)
+    runner.stop.set()
+    assert run(disk, STUDY, runner).decided

@@ -18,7 +18,7 @@ from dps_tf.core import (
 )
 from dps_tf.store import LocalFiles, Lock, LockLost, Owner, SweepLayout, read_json
 from dps_tf.tuning import sweep
-from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.interruption import Interrupted
 from dps_tf.tuning.sweep import (
     SweepOutcome,
     check_directory,
@@ -28,6 +28,7 @@ from dps_tf.tuning.sweep import (
 )
 from tests.core.naive_race import Study
 from tests.made_up.studies import (
+    GIN,
     MEMORY,
     SyntheticRunner,
     launch,
@@ -59,7 +60,7 @@ def test_cells_run_in_order_and_each_is_told(tmp_path):
     layout = SweepLayout(str(tmp_path))
     cells = read_json(LocalFiles(), layout.sweep)["cells"]
     assert cells == [study.cell.name for study in CELLS]
-    assert LocalFiles().read_bytes(layout.config) == b"workload.points = 3\n"
+    assert LocalFiles().read_bytes(layout.config) == GIN.encode()
 
 
 def test_finished_cells_are_not_run_again_and_need_no_runner(tmp_path):
@@ -148,7 +149,7 @@ class Elsewhere:
 
     def __init__(self, monkeypatch, beats: bool) -> None:
         self.waited, self.beats = 0.0, beats
-        self.files = MemoryFiles()
+        self.files, self.runner = MemoryFiles(), SyntheticRunner(TRIALS)
         self._thread, self._real_sleep = threading.get_ident(), time.sleep
         self.cell = SweepLayout(MEMORY).cell(CELLS[0].cell.name)
         owner = Owner(1, "", "far", "another machine", 0.0, "far")
@@ -176,9 +177,8 @@ class Elsewhere:
         if self.waited > self._alarm[0]:
             self._alarm[1]()
 
-    def run(self, stop: StopRequest | None = None) -> SweepOutcome:
-        runner = SyntheticRunner(TRIALS)
-        return launch(self.files, CELLS[:1], runner, stop)
+    def run(self) -> SweepOutcome:
+        return launch(self.files, CELLS[:1], self.runner)
 
 
 def test_cell_of_an_owner_elsewhere_that_died_is_run_after_two_minutes(monkeypatch):
@@ -204,10 +204,9 @@ def test_cell_of_an_owner_elsewhere_that_lives_is_left_to_it(monkeypatch):
 def test_waiting_for_an_owner_elsewhere_ends_with_a_signal(monkeypatch):
     far = Elsewhere(monkeypatch, beats=False)
     assert far.lock.acquire()
-    stop = StopRequest()
-    far.at(3, stop.set)
+    far.at(3, far.runner.stop.set)
     with pytest.raises(Interrupted):
-        far.run(stop)
+        far.run()
     assert far.waited < 5
 
 
