@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dps_tf import core
 
 ERROR = "validation/classification_error"
@@ -11,7 +9,7 @@ ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
 SPACE = core.Space.from_dict({"learning_rate": ("log", 1e-4, 1.0)})
 
 
-def workload(interval: int = 10, **changes: Any) -> core.Workload:
+def workload(interval=10, **changes) -> core.Workload:
     values = {
         "name": "tiny",
         "dataset": "synthetic",
@@ -26,15 +24,13 @@ def workload(interval: int = 10, **changes: Any) -> core.Workload:
     return core.Workload(**{**values, **changes})
 
 
-def specification(
-    batch_size: int = 8, sparsity: float = 0.0, **changes: Any
-) -> core.StudySpecification:
+def specification(batch_size=8, sparsity=0.0, **changes) -> core.StudySpecification:
     """Returns a study; changes of its own fields, all others go to the workload."""
     seed, axes = changes.pop("seed", 0), changes.pop("axes", ())
     fields = core.StudySpecification.__dataclass_fields__
     own = {name: changes.pop(name) for name in list(changes) if name in fields}
+    method = changes.pop("method", "snip" if sparsity else "none")
     asked = workload(**changes)
-    method = "snip" if sparsity else "none"
     cell = core.Cell(
         asked.name, asked.optimizer, method, seed, batch_size, sparsity, axes
     )

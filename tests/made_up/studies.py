@@ -45,12 +45,10 @@ class SyntheticRunner(core.Runner):
     Attributes:
         trials: what each trial would do; it diverges where its error is NaN, and fails
             after its last error.
-        interval: steps between evaluations.
         slots: turns side by side.
         slice_steps: longest slice; a stop is looked for between slices.
         before_slice: called with (trial, step) before each slice; may raise or kill.
         stop_at: the slice, counted from 1, at which a stop is asked for.
-        sparsity: that of pruned networks.
         inputs: environment and training inputs of the study.
         stop: whether to stop.
         turns: what was run.
@@ -59,12 +57,10 @@ class SyntheticRunner(core.Runner):
     """
 
     trials: Sequence[WholeTrial]
-    interval: int = 10
     slots: int = 1
     slice_steps: int = 1000
     before_slice: Callable[[int, int], object] = lambda trial, step: None
     stop_at: float = math.inf
-    sparsity: float = 0.0
     inputs: tuple[dict, dict] = (ENVIRONMENT, TRAINING_INPUTS)
     stop: StopRequest = field(default_factory=StopRequest)
     turns: list[Turn] = field(default_factory=list)
@@ -78,15 +74,17 @@ class SyntheticRunner(core.Runner):
 
     def provenance(self, trial: int) -> core.TrialProvenance:
         """Returns the seeds; pruned like a network would be."""
-        kept = round(1000 * (1 - self.sparsity))
+        sparsity = self.study.cell.sparsity
+        kept = round(1000 * (1 - sparsity))
         layer = {"name": "dense", "parameters": 1000, "kept": kept, "emptied": False}
         kinds = ("initial point", "order")
         seeds = (core.derive_seed(0, trial, kind) for kind in kinds)
-        return core.TrialProvenance(*seeds, self.sparsity, (layer,), examples=100)
+        return core.TrialProvenance(*seeds, sparsity, (layer,), examples=100)
 
     def run(self, slot: int, job: core.Job, stop) -> core.TurnReport:
         """Runs a turn in slices, until its evaluation, a divergence or a stop."""
-        assert 0 <= slot < self.slots and job.until % self.interval == 0
+        assert 0 <= slot < self.slots
+        assert job.until % self.study.evaluations.interval == 0
         self.busy.append(job.trial)
         try:
             assert self.busy.count(job.trial) == 1, "a trial runs in two slots"
@@ -115,7 +113,7 @@ class SyntheticRunner(core.Runner):
         self.turns.append(Turn(job.trial, first, step))
         metrics = None
         if step == job.until and diverged is None:
-            error = float(whole.errors[step // self.interval - 1])
+            error = float(whole.errors[step // self.study.evaluations.interval - 1])
             metrics = {ERROR: error, "validation/cross_entropy": 3.2 * error}
             metrics["train/loss"] = chain / _MODULUS
             if math.isnan(error):
@@ -134,6 +132,7 @@ def _backend(runner) -> core.Backend:
 
     def prepare(study: core.StudySpecification, _: object) -> core.PreparedStudy:
         made = runner if isinstance(runner, SyntheticRunner) else runner(study)
+        made.study = study
         return core.PreparedStudy(made, *made.inputs)
 
     return SimpleNamespace(prepare=prepare, check_data=lambda study: None)
@@ -210,7 +209,7 @@ def tables(place, study: core.StudySpecification) -> dict[str, bytes]:
 def undisturbed(study: Study, trials: Sequence[WholeTrial]) -> dict[str, bytes]:
     """Returns the tables of a study that one slot runs without interruption."""
     disk, asked = MemoryFiles(), study_of(study)
-    run(disk, asked, SyntheticRunner(trials, study.interval))
+    run(disk, asked, SyntheticRunner(trials))
     return tables(disk, asked)
 
 
@@ -222,8 +221,5 @@ def frames(place, study: core.StudySpecification) -> dict[str, pd.DataFrame]:
 
 def rows_of(trials: pd.DataFrame) -> list[Row]:
     """Returns the table of trials in the words of the naive rule."""
-    columns = ("outcome", "end_step", "steps_to_result", "bracket_low", "diverged_step")
-    return [
-        Row(*(None if pd.isna(row[name]) else row[name] for name in columns))
-        for _, row in trials.iterrows()
-    ]
+    found = trials[[*Row.__dataclass_fields__]].astype(object)
+    return [Row(*row) for row in found.where(found.notna(), None).to_numpy()]

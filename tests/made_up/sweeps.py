@@ -41,10 +41,8 @@ class Truth(NamedTuple):
     study: StudySpecification
 
     def run(self, place) -> None:
-        interval, cell = self.study.evaluations.interval, self.study.cell
         trials = studies.trials_of(*self.errors)
-        runner = studies.SyntheticRunner(trials, interval, sparsity=cell.sparsity)
-        studies.run(place, self.study, runner)
+        studies.run(place, self.study, studies.SyntheticRunner(trials))
 
 
 def truth(errors: Sequence[Sequence[float]], **changes: Any) -> Truth:
@@ -82,7 +80,7 @@ def write_open_study(directory: Path, batch_size: int = 64) -> Path:
     oracle = "keras_tuner.oracles.RandomSearchOracle"
     asked = {"points": 4, "step_budget": 1000, "interval": 100, "oracle": oracle}
     trials = studies.trials_of([0.3, 0.2, 0.1], [np.nan], [0.5])
-    runner = studies.SyntheticRunner(trials, interval=100, stop_at=5)
+    runner = studies.SyntheticRunner(trials, stop_at=5)
     with contextlib.suppress(Interrupted):
         studies.run(directory, specification(batch_size, **asked), runner)
     return directory

@@ -47,7 +47,7 @@ def test_tables_are_those_of_the_naive_rule_for_any_slots_and_slices(
 ):
     study, trials = found
     disk, asked = MemoryFiles(), study_of(study)
-    runner = SyntheticRunner(trials, study.interval, slots, slice_steps)
+    runner = SyntheticRunner(trials, slots, slice_steps)
     assert run(disk, asked, runner).decided
     expected = answer(trials, study)
     found = frames(disk, asked)
@@ -69,7 +69,6 @@ def test_interruptions_leave_no_trace_in_the_tables(found, seed):
     for _ in range(200):
         runner = SyntheticRunner(
             trials,
-            study.interval,
             slots=rng.choice([1, 2, 4]),
             slice_steps=rng.randint(1, 12),
             stop_at=rng.randint(1, 8),
@@ -117,13 +116,13 @@ def test_kill_after_any_write_leaves_a_study_that_goes_on(found, often, seed):
     rng = random.Random(seed)
     expected = undisturbed(study, trials)
     disk, asked = KeptFiles(), study_of(study)
-    runner = SyntheticRunner(trials, study.interval, slots=2, slice_steps=4)
+    runner = SyntheticRunner(trials, slots=2, slice_steps=4)
     with a_look_takes(30.0 if often else 0.0):
         run(disk, asked, runner)
     writes = range(len(disk.history))
     for write in rng.sample(writes, min(12, len(writes))):
         second, said = disk.after(write), []
-        run(second, asked, SyntheticRunner(trials, study.interval), say=said.append)
+        run(second, asked, SyntheticRunner(trials), say=said.append)
         # The log is on the disk before the states are.
         lost = "note: No state is left"
         assert all(told.startswith(lost) for told in said)

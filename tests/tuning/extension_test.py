@@ -51,10 +51,10 @@ def extensions(draw: st.DrawFn) -> tuple[Study, Study, list]:
 def test_asking_for_more_is_asking_at_once(found, slots_first, slots_then):
     first, then, trials = found
     disk, asked, said = MemoryFiles(), study_of(first), []
-    runner = SyntheticRunner(trials, then.interval, slots_first)
+    runner = SyntheticRunner(trials, slots_first)
     run(disk, asked, runner)
     asked = study_of(then)
-    again = SyntheticRunner(trials, then.interval, slots_then)
+    again = SyntheticRunner(trials, slots_then)
     run(disk, asked, again, say=said.append)
     assert said == []
     assert rows_of(frames(disk, asked)["trials"]) == list(answer(trials, then).rows)

@@ -114,7 +114,7 @@ class LosingRunner(SyntheticRunner):
 def test_slots_that_are_lost_leave_no_trace_in_the_tables(found, slots, seed):
     study, trials = found
     disk, asked = MemoryFiles(), study_of(study)
-    runner = LosingRunner(trials, study.interval, slots, seed=seed, chance=0.2)
+    runner = LosingRunner(trials, slots, seed=seed, chance=0.2)
     # Nearly every look is a snapshot: a loss costs all that was not saved.
     with mock.patch.object(study_record, "time", SlowFiles()):
         assert run(disk, asked, runner).decided
