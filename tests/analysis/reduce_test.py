@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,10 +11,11 @@ from dps_tf.analysis.reduce import results
 from dps_tf.analysis.tables import study_key
 from dps_tf.core import OUTCOMES, Goal, Space, UserError
 from tests.made_up.specifications import ERROR
-from tests.made_up.sweeps import INTERVAL, Truth, tables, truth
+from tests.made_up.studies import SyntheticRunner
+from tests.made_up.sweeps import tables, truth
 
 
-def random_truth(rng, **changes) -> Truth:
+def random_truth(rng, **changes) -> SyntheticRunner:
     """Returns 12 curves that fall from about 0.5, some of which diverge."""
     rate = rng.uniform(0.02, 0.5, (12, 1))
     level = np.exp(-rate * np.arange(1, 16)) * 0.6
@@ -24,21 +26,21 @@ def random_truth(rng, **changes) -> Truth:
     return truth(errors, **changes)
 
 
-def naive(truth: Truth, goal: Goal):
+def naive(made: SyntheticRunner, goal: Goal):
     """K* and its trial from the full curves, by the slowest possible loop."""
     best = None
-    for trial, errors in enumerate(truth.errors):
-        for place, value in enumerate(errors):
+    for trial, whole in enumerate(made.trials):
+        for place, value in enumerate(whole.errors):
             if np.isnan(value):
                 break
             if goal.reaches(value):
-                key = ((place + 1) * INTERVAL, trial)
+                key = ((place + 1) * made.study.evaluations.interval, trial)
                 best = key if best is None else min(best, key)
                 break
     return best
 
 
-def bounded(made: Truth) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+def bounded(made: SyntheticRunner) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Returns the tables if evaluations stop once the goal is out of reach."""
     studies, trials, curves = tables(made)
     nearly = 1.05 * made.study.goal.threshold
@@ -52,9 +54,9 @@ def test_own_goal_agrees_with_a_naive_loop(seed, finishers):
     made = random_truth(np.random.default_rng(seed), finishers=finishers)
     row = results(*tables(made)).iloc[0]
     assert (row.steps_to_result, row.best_trial) == naive(made, made.study.goal)
-    assert row.bracket_low == row.steps_to_result - INTERVAL
+    assert row.bracket_low == row.steps_to_result - 100
     assert row.steps_bound == ""
-    alone = [made._replace(errors=[row]) for row in made.errors]
+    alone = [dataclasses.replace(made, trials=[each]) for each in made.trials]
     reached = sum(naive(one, made.study.goal) is not None for one in alone)
     assert row.finishers_known >= min(finishers, reached)
     counted = [row[o] for o in OUTCOMES]

@@ -641,7 +641,7 @@ def test_all_trials_diverged_and_the_report_says_so(tmp_path):
 
 
 def test_goal_that_records_cannot_answer_shows_bounds():
-    tables = make(SMALL, goal=0.001)
+    tables = make(SMALL).for_goal(0.001)
     assert tables.results["steps_to_result"].isna().all()
     context = context_of(tables)
     figure = headline(context.curves, context.regimes)

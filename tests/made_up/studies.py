@@ -6,7 +6,6 @@ import math
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,19 +36,20 @@ _FACTOR, _MODULUS = 6364136223846793005, 2**61 - 1
 
 @dataclass
 class SyntheticRunner(core.Runner):
-    """Runs turns of trials whose errors are given.
+    """Runs turns of trials whose errors are given; it is the backend of their study.
 
     A state is a chain over every step: a trial that goes on from another trial's state,
     from a wrong step or with a wrong point shows another training loss.
 
     Attributes:
         trials: what each trial would do; it diverges where its error is NaN, and fails
-            after its last error.
+            after its last error unless it has met the goal.
         slots: turns side by side.
         slice_steps: longest slice; a stop is looked for between slices.
         before_slice: called with (trial, step) before each slice; may raise or kill.
         stop_at: the slice, counted from 1, at which a stop is asked for.
         inputs: environment and training inputs of the study.
+        study: the study that is run, once it is prepared.
         stop: whether to stop.
         turns: what was run.
         busy: trials that run now.
@@ -62,15 +62,18 @@ class SyntheticRunner(core.Runner):
     before_slice: Callable[[int, int], object] = lambda trial, step: None
     stop_at: float = math.inf
     inputs: tuple[dict, dict] = (ENVIRONMENT, TRAINING_INPUTS)
+    study: core.StudySpecification | None = None
     stop: StopRequest = field(default_factory=StopRequest)
     turns: list[Turn] = field(default_factory=list)
     busy: list[int] = field(default_factory=list)
     slices: int = 0
 
-    @property
-    def steps(self) -> int:
-        """Steps executed in all turns."""
-        return sum(turn.last - turn.first for turn in self.turns)
+    def check_data(self, study: core.StudySpecification) -> None:
+        """Accepts every study: there are no data."""
+
+    def prepare(self, study: core.StudySpecification, _: object) -> core.PreparedStudy:
+        self.study = study
+        return core.PreparedStudy(self, *self.inputs)
 
     def provenance(self, trial: int) -> core.TrialProvenance:
         """Returns the seeds; pruned like a network would be."""
@@ -127,20 +130,9 @@ class SyntheticRunner(core.Runner):
         )
 
 
-def _backend(runner) -> core.Backend:
-    """Returns a backend of a given runner, or of one that is made for each study."""
-
-    def prepare(study: core.StudySpecification, _: object) -> core.PreparedStudy:
-        made = runner if isinstance(runner, SyntheticRunner) else runner(study)
-        made.study = study
-        return core.PreparedStudy(made, *made.inputs)
-
-    return SimpleNamespace(prepare=prepare, check_data=lambda study: None)
-
-
 def study_of(study: Study, **changes: Any) -> core.StudySpecification:
     """Returns the specification that asks what a naive study asks."""
-    values = {
+    asked = {
         "goal": core.Goal(ERROR, study.goal),
         "points": study.points,
         "step_budget": study.budget,
@@ -149,8 +141,9 @@ def study_of(study: Study, **changes: Any) -> core.StudySpecification:
         "max_draws": max(study.points, study.max_draws),
         "finishers": study.finishers,
         "search_mode": "exhaustive" if study.exhaustive else "race",
+        **changes,
     }
-    return specification(**{**values, **changes})
+    return specification(**asked)
 
 
 def trials_of(*curves: Sequence[float] | tuple[Sequence[float], int]) -> list:
@@ -181,15 +174,14 @@ def run(place, study, runner, files=None, **options) -> core.StudyResult:
     files, cell = files or own, sweep.cell(study.cell.name)
     start_sweep(files, sweep, core.SweepSpecification((study,)), GIN)
     context = RunContext(runner.stop, **options)
-    return run_study(files, cell, study, _backend(runner), context)
+    return run_study(files, cell, study, runner, context)
 
 
 def launch(place, studies, runner, say=print) -> SweepOutcome:
     """Runs studies as the command does: under locks, and only those not finished."""
     files, sweep = _located(place)
-    asked, backend = core.SweepSpecification(tuple(studies)), _backend(runner)
-    options, stop = Options(sweep.root), getattr(runner, "stop", StopRequest())
-    launched = Sweep(files, asked, options, lambda study: backend, stop, say)
+    asked, options = core.SweepSpecification(tuple(studies)), Options(sweep.root)
+    launched = Sweep(files, asked, options, lambda study: runner, runner.stop, say)
     return launched.run(GIN)
 
 

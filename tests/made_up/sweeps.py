@@ -14,51 +14,38 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dps_tf.analysis import loading
-from dps_tf.core import Goal, Pruning, Space, StudySpecification
+from dps_tf.core import Cell, Goal, Pruning, Space, StudySpecification
 from dps_tf.store import MEASUREMENTS, LocalFiles, write_table
 from dps_tf.tuning.interruption import Interrupted
-from tests.made_up import studies
 from tests.made_up.specifications import ERROR, specification
+from tests.made_up.studies import SyntheticRunner, frames, reader_of, run, trials_of
 from tests.store.object_store import MemoryFiles
 
-INTERVAL = 100
 
+def truth(errors: Sequence[Sequence[float]], **changes: Any) -> SyntheticRunner:
+    """Returns the runner of a study whose trials have these errors at evaluations.
 
-class Truth(NamedTuple):
-    """A study, and the errors of its trials at their evaluations.
-
-    A trial diverges where its error is NaN. One with fewer errors than others fails
-    after the last of them, unless it has met the goal; its study stays open.
+    Changes are those of the specification of its `study`.
     """
-
-    errors: Sequence[Sequence[float]]
-    study: StudySpecification
-
-    def run(self, place) -> None:
-        trials = studies.trials_of(*self.errors)
-        studies.run(place, self.study, studies.SyntheticRunner(trials))
-
-
-def truth(errors: Sequence[Sequence[float]], **changes: Any) -> Truth:
-    """Returns a study with these errors; changes are those of its specification."""
-    asked = {"interval": INTERVAL, "points": len(errors), "finishers": 1, **changes}
+    asked = {"interval": 100, "points": len(errors), "finishers": 1, **changes}
     asked.setdefault("step_budget", max(map(len, errors)) * asked["interval"])
     # Of no value at an end of a range K* would be a bound only.
     values = Space.from_dict({"learning_rate": ("discrete", (0.1, 0.2))})
-    return Truth(errors, specification(**{"space": values, **asked}))
+    study = specification(**{"space": values, **asked})
+    return SyntheticRunner(trials_of(*errors), study=study)
 
 
-def tables(*truths: Truth) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+def tables(*truths: SyntheticRunner) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Returns the tables (studies, trials, curves) of a sweep of studies."""
     with tempfile.TemporaryDirectory() as folder:
         for each in truths:
-            each.run(folder)
+            run(folder, each.study, each)
         found = loading.load(folder)
     return found.studies, found.trials, found.curves
 
@@ -67,8 +54,8 @@ def closing(**changes: Any) -> dict[str, Any]:
     """Returns what closes a study of three trials: one reached, one not, one failed."""
     errors = [[0.5, 0.4, 0.3, 0.2, 0.2, 0.2, 0.1], [0.5] * 7, [0.5] * 3]
     files, made = MemoryFiles(), truth(errors, **changes)
-    made.run(files)
-    found = studies.frames(files, made.study)
+    run(files, made.study, made)
+    found = frames(files, made.study)
     # In truth a study stays open while a trial that failed may be tried again.
     [row] = found.pop("studies").to_dict("records")
     return {"study": {**row, "closed": True}, **found}
@@ -79,10 +66,10 @@ def write_open_study(directory: Path, batch_size: int = 64) -> Path:
     # Trials that an oracle chooses run one after another.
     oracle = "keras_tuner.oracles.RandomSearchOracle"
     asked = {"points": 4, "step_budget": 1000, "interval": 100, "oracle": oracle}
-    trials = studies.trials_of([0.3, 0.2, 0.1], [np.nan], [0.5])
-    runner = studies.SyntheticRunner(trials, stop_at=5)
+    trials = trials_of([0.3, 0.2, 0.1], [np.nan], [0.5])
+    runner = SyntheticRunner(trials, stop_at=5)
     with contextlib.suppress(Interrupted):
-        studies.run(directory, specification(batch_size, **asked), runner)
+        run(directory, specification(batch_size, **asked), runner)
     return directory
 
 
@@ -152,18 +139,17 @@ def _errors(study: StudySpecification) -> np.ndarray:
 def write_sweep(directory: Path | str, sweep: Sweep) -> Path | str:
     """Writes a made-up sweep, the same for the same argument; returns its directory."""
     for study in sweep.studies():
-        Truth(_errors(study), study).run(directory)
-        if sweep.measured:
-            _measure(directory, study)
+        run(directory, study, SyntheticRunner(trials_of(*_errors(study))))
+        reader = reader_of(directory, study)
+        best = reader.best_trial() if sweep.measured else None
+        if best is not None:
+            rows = _measured(study.cell, best)
+            write_table(LocalFiles(), reader.layout.measurements, rows, MEASUREMENTS)
     return directory
 
 
-def _measure(directory: Path | str, study: StudySpecification) -> None:
-    """Writes what was measured along the best trial, if one has met the goal."""
-    reader = studies.reader_of(directory, study)
-    best, cell = reader.best_trial(), study.cell
-    if best is None:
-        return
+def _measured(cell: Cell, trial: int) -> pd.DataFrame:
+    """Returns what was measured along a trial."""
     step = 2 ** np.arange(8)
     noise, square = 25.0 * step**0.25, step**-0.3
     values = {
@@ -173,13 +159,12 @@ def _measure(directory: Path | str, study: StudySpecification) -> None:
         "noise_scale": noise,
     }
     rows = pd.DataFrame({"step": step, **values}).melt("step", var_name="quantity")
-    rows = rows.assign(**cell.to_json(), trial=best, examples=5000)
-    write_table(LocalFiles(), reader.layout.measurements, rows, MEASUREMENTS)
+    return rows.assign(**cell.to_json(), trial=trial, examples=5000)
 
 
-def make(*sweeps: Sweep, goal: float | None = None) -> loading.Tables:
+def make(*sweeps: Sweep) -> loading.Tables:
     """Returns what `load` returns of made-up sweeps, but no trace of their folder."""
     with tempfile.TemporaryDirectory() as folder:
         named = enumerate(sweeps)
         places = [write_sweep(f"{folder}/{name}", sweep) for name, sweep in named]
-        return replace(loading.load(*places, goal=goal), sweeps=())
+        return replace(loading.load(*places), sweeps=())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
 import threading
@@ -11,7 +12,6 @@ import pytest
 
 from dps_tf.core import (
     StudyResult,
-    StudySpecification,
     SweepSpecification,
     TrialResult,
     UserError,
@@ -45,14 +45,10 @@ SWEEP = SweepSpecification(CELLS)
 
 
 def test_cells_run_in_order_and_each_is_told(tmp_path):
-    order, said = [], []
-
-    def runner_of(study: StudySpecification) -> SyntheticRunner:
-        order.append(study.cell.batch_size)
-        return SyntheticRunner(TRIALS)
-
-    outcome = launch(tmp_path, CELLS, runner_of, say=said.append)
-    assert order == [8, 16, 32]
+    order, said, runner = [], [], SyntheticRunner(TRIALS)
+    runner.before_slice = lambda *_: order.append(runner.study.cell.batch_size)
+    outcome = launch(tmp_path, CELLS, runner, say=said.append)
+    assert [size for size, _ in itertools.groupby(order)] == [8, 16, 32]
     assert list(outcome.ran) == [study.cell.name for study in CELLS]
     assert outcome.failed == [] and outcome.busy == {}
     assert len(said) == 3
@@ -64,30 +60,23 @@ def test_cells_run_in_order_and_each_is_told(tmp_path):
 
 
 def test_finished_cells_are_not_run_again_and_need_no_runner(tmp_path):
-    for study in CELLS[:2]:
+    for study in CELLS[1:]:
         run(tmp_path, study, SyntheticRunner(TRIALS))
-
-    def runner_of(study: StudySpecification) -> SyntheticRunner:
-        assert study.cell.batch_size == 32
-        return SyntheticRunner(TRIALS)
-
-    outcome = launch(tmp_path, CELLS, runner_of)
-    assert outcome.finished_before == [study.cell.name for study in CELLS[:2]]
-    assert list(outcome.ran) == [CELLS[2].cell.name]
-    again = launch(tmp_path, CELLS, lambda study: pytest.fail("nothing is left to run"))
-    assert len(again.finished_before) == 3 and not again.ran
+    left, idle = SyntheticRunner(TRIALS), SyntheticRunner(TRIALS)
+    outcome = launch(tmp_path, CELLS, left)
+    assert outcome.finished_before == [study.cell.name for study in CELLS[1:]]
+    assert list(outcome.ran) == [CELLS[0].cell.name] and left.study == CELLS[0]
+    again = launch(tmp_path, CELLS, idle)
+    assert len(again.finished_before) == 3 and not again.ran and idle.study is None
 
 
 def test_failed_trial_in_one_cell_does_not_stop_the_next(tmp_path):
-    def runner_of(study: StudySpecification) -> SyntheticRunner:
-        def before_slice(trial: int, step: int) -> None:
-            if study.cell.batch_size == 8 and trial == 0:
-                raise MemoryError("no memory")
+    def before_slice(trial: int, step: int) -> None:
+        if runner.study.cell.batch_size == 8 and trial == 0:
+            raise MemoryError("no memory")
 
-        return SyntheticRunner(TRIALS, before_slice=before_slice)
-
-    said: list[str] = []
-    outcome = launch(tmp_path, CELLS, runner_of, say=said.append)
+    said, runner = [], SyntheticRunner(TRIALS, before_slice=before_slice)
+    outcome = launch(tmp_path, CELLS, runner, say=said.append)
     assert outcome.failed == [CELLS[0].cell.name]
     assert "no trial reached the goal" in said[0] and "1 failed" in said[0]
     assert len(outcome.ran) == 3
