@@ -29,10 +29,7 @@ from tests.store.object_store import MemoryFiles
 
 
 def truth(errors: Sequence[Sequence[float]], **changes: Any) -> SyntheticRunner:
-    """Returns the runner of a study whose trials have these errors at evaluations.
-
-    Changes are those of the specification of its `study`.
-    """
+    """Returns the runner of a `study` with these errors; changes are of the study."""
     asked = {"interval": 100, "points": len(errors), "finishers": 1, **changes}
     asked.setdefault("step_budget", max(map(len, errors)) * asked["interval"])
     # Of no value at an end of a range K* would be a bound only.
