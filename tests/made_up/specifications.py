@@ -7,6 +7,9 @@ from dps_tf import core
 ERROR = "validation/classification_error"
 ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
 SPACE = core.Space.from_dict({"learning_rate": ("log", 1e-4, 1.0)})
+MOMENTUM_SPACE = core.Space.from_dict(
+    {"learning_rate": ("log", 1e-4, 1.0), "momentum": ("reverse_log", 0.9, 0.9999)}
+)
 
 
 def workload(interval=10, **changes) -> core.Workload:

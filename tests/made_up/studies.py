@@ -1,4 +1,4 @@
-"""Studies of trials whose errors are given, how they are run, and what they leave."""
+"""Studies of trials with given errors: their runner, their runs, what these leave."""
 
 from __future__ import annotations
 
@@ -21,11 +21,8 @@ from tests.core.naive_race import Row, Study, WholeTrial
 from tests.made_up.specifications import ENVIRONMENT, ERROR, specification
 from tests.store.object_store import MemoryFiles
 
-TRAINING_INPUTS = {
-    "training_examples": 54_000,
-    "validation_examples": 6000,
-    "content_hash": "c0ffee",
-}
+TRAINING_INPUTS = {"training_examples": 54_000, "validation_examples": 6000}
+TRAINING_INPUTS |= {"content_hash": "c0ffee"}
 GIN = "sweep.batch_sizes = (4, 8)\nworkload.goal = @goal()\n"
 MEMORY = "gs://bucket/sweep"
 """The sweep directory on a disk in memory; a place is such a disk or a directory."""
@@ -36,7 +33,7 @@ _FACTOR, _MODULUS = 6364136223846793005, 2**61 - 1
 
 @dataclass
 class SyntheticRunner(core.Runner):
-    """Runs turns of trials whose errors are given; it is the backend of their study.
+    """Runs turns of trials with given errors, and is the backend of their study.
 
     A state is a chain over every step: a trial that goes on from another trial's state,
     from a wrong step or with a wrong point shows another training loss.
@@ -47,13 +44,12 @@ class SyntheticRunner(core.Runner):
         slots: turns side by side.
         slice_steps: longest slice; a stop is looked for between slices.
         before_slice: called with (trial, step) before each slice; may raise or kill.
-        stop_at: the slice, counted from 1, at which a stop is asked for.
+        stop_at: a stop is asked for at this slice from now: 1 is the next one.
         inputs: environment and training inputs of the study.
         study: the study that is run, once it is prepared.
-        stop: whether to stop.
-        turns: what was run.
+        stop: the request to stop.
+        turns: turns that were run.
         busy: trials that run now.
-        slices: how many were begun.
     """
 
     trials: Sequence[WholeTrial]
@@ -66,7 +62,6 @@ class SyntheticRunner(core.Runner):
     stop: StopRequest = field(default_factory=StopRequest)
     turns: list[Turn] = field(default_factory=list)
     busy: list[int] = field(default_factory=list)
-    slices: int = 0
 
     def check_data(self, study: core.StudySpecification) -> None:
         """Accepts every study: there are no data."""
@@ -103,8 +98,8 @@ class SyntheticRunner(core.Runner):
             first, chain = job.state.step, int(job.state.arrays[0][0])
         step, diverged = first, None
         while step < job.until and diverged is None and not (step > first and stop()):
-            self.slices += 1
-            if self.slices >= self.stop_at:
+            self.stop_at -= 1
+            if self.stop_at <= 0:
                 self.stop.set("test")
             self.before_slice(job.trial, step)
             for _ in range(min(self.slice_steps, job.until - step)):
@@ -155,9 +150,8 @@ def trials_of(*curves: Sequence[float] | tuple[Sequence[float], int]) -> list:
 
 
 SIX = Study(0.25, 10, 50, points=6, finishers=2, feasible=False, max_draws=0)
-NEVER = [1] * 5
 SIX_TRIALS = trials_of(
-    NEVER, [1, 1, 0, 0, 0], NEVER, (NEVER, 15), [1, 1, 1, 0, 0], NEVER
+    [1] * 5, [1, 1, 0, 0, 0], [1] * 5, ([1] * 5, 15), [1, 1, 1, 0, 0], [1] * 5
 )
 """Two reach the goal, one diverges, three are out-run."""
 

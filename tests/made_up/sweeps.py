@@ -1,9 +1,9 @@
-"""Sweeps whose truth is known; a runner of given errors runs their studies.
+"""Sweeps of a known truth, which the runner of given errors runs.
 
-Errors are given for each study (`truth`), or those of a `Sweep` with K* = c1/B + c2
-known: a trial's steps-to-result grow log-quadratically with the distance of its
-effective learning rate from the best one, and rates far above it diverge. Its error
-falls as a power of the step and meets the goal at the drawn step.
+Errors are given for each study (`truth`), or are those of a `Sweep` by K* = c1/B + c2:
+a trial's steps-to-result grow log-quadratically with the distance of its effective
+learning rate from the best one, and rates far above it diverge. Its error falls as a
+power of the step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dps_tf.analysis import loading
 from dps_tf.core import Cell, Goal, Pruning, Space, StudySpecification
 from dps_tf.store import MEASUREMENTS, LocalFiles, write_table
 from dps_tf.tuning.interruption import Interrupted
-from tests.made_up.specifications import ERROR, specification
+from tests.made_up.specifications import ERROR, MOMENTUM_SPACE, SPACE, specification
 from tests.made_up.studies import SyntheticRunner, frames, reader_of, run, trials_of
 from tests.store.object_store import MemoryFiles
 
@@ -53,7 +53,7 @@ def closing(**changes: Any) -> dict[str, Any]:
     files, made = MemoryFiles(), truth(errors, **changes)
     run(files, made.study, made)
     found = frames(files, made.study)
-    # In truth a study stays open while a trial that failed may be tried again.
+    # In a sweep a study stays open while a trial that failed may be tried again.
     [row] = found.pop("studies").to_dict("records")
     return {"study": {**row, "closed": True}, **found}
 
@@ -63,8 +63,7 @@ def write_open_study(directory: Path, batch_size: int = 64) -> Path:
     # Trials that an oracle chooses run one after another.
     oracle = "keras_tuner.oracles.RandomSearchOracle"
     asked = {"points": 4, "step_budget": 1000, "interval": 100, "oracle": oracle}
-    trials = trials_of([0.3, 0.2, 0.1], [np.nan], [0.5])
-    runner = SyntheticRunner(trials, stop_at=5)
+    runner = SyntheticRunner(trials_of([0.3, 0.2, 0.1], [np.nan], [0.5]), stop_at=5)
     with contextlib.suppress(Interrupted):
         run(directory, specification(batch_size, **asked), runner)
     return directory
@@ -94,15 +93,12 @@ class Sweep:
         same = ("name", "axes", "precision", "points", "step_budget", "interval")
         changes = {name: getattr(self, name) for name in (*same, "search_mode")}
         for optimizer, sparsity, seed, batch_size in itertools.product(*tuples):
-            space = {"learning_rate": ("log", 1e-4, 1.0)}
-            if optimizer != "sgd":
-                space["momentum"] = ("reverse_log", 0.9, 0.9999)
             yield specification(
                 batch_size,
                 sparsity,
                 optimizer=optimizer,
                 seed=seed,
-                space=Space.from_dict(space),
+                space=SPACE if optimizer == "sgd" else MOMENTUM_SPACE,
                 goal=Goal(ERROR, self.goal),
                 finishers=3,
                 pruning=Pruning("kernels_and_biases"),
@@ -162,6 +158,5 @@ def _measured(cell: Cell, trial: int) -> pd.DataFrame:
 def make(*sweeps: Sweep) -> loading.Tables:
     """Returns what `load` returns of made-up sweeps, but no trace of their folder."""
     with tempfile.TemporaryDirectory() as folder:
-        named = enumerate(sweeps)
-        places = [write_sweep(f"{folder}/{name}", sweep) for name, sweep in named]
+        places = [write_sweep(f"{folder}/{n}", each) for n, each in enumerate(sweeps)]
         return replace(loading.load(*places), sweeps=())

@@ -11,6 +11,7 @@ from dps_tf.core import Space, UserError
 from dps_tf.store import encode_event, scan
 from dps_tf.tuning.interruption import Interrupted
 from tests.core.naive_race import Study, WholeTrial, answer
+from tests.made_up.specifications import MOMENTUM_SPACE
 from tests.made_up.studies import (
     SyntheticRunner,
     reader_of,
@@ -22,9 +23,6 @@ from tests.made_up.studies import (
 
 RANDOM = "keras_tuner.oracles.RandomSearchOracle"
 BAYESIAN = "keras_tuner.oracles.BayesianOptimizationOracle"
-SPACE = Space.from_dict(
-    {"learning_rate": ("log", 1e-4, 1.0), "momentum": ("reverse_log", 0.9, 0.9999)}
-)
 FIVE = Study(
     0.25, 10, 50, points=5, finishers=1, feasible=False, max_draws=0, exhaustive=True
 )
@@ -40,7 +38,7 @@ TRIALS = [
 def study(oracle: str, **changes):
     return study_of(
         FIVE,
-        space=SPACE,
+        space=MOMENTUM_SPACE,
         oracle=oracle,
         oracle_arguments={"num_initial_points": 2} if oracle == BAYESIAN else {},
         fixed={"decay": 0.5},
@@ -125,7 +123,7 @@ def test_a_recorded_point_that_the_oracle_would_not_choose_is_refused(tmp_path):
 def test_search_stops_once_enough_trials_are_feasible(tmp_path):
     feasible = study_of(
         Study(0.25, 10, 50, 2, 1, feasible=True, max_draws=9, exhaustive=True),
-        space=SPACE,
+        space=MOMENTUM_SPACE,
         oracle=RANDOM,
     )
     runner = SyntheticRunner([TRIALS[2], *TRIALS, *TRIALS])
