@@ -60,15 +60,13 @@ def main() -> int:
     from dps_tf.analysis.wording import number
 
     options = {"deadline": _DEADLINE.value, "communication": _COMMUNICATION.value}
-    recommendations = {
-        name: recommend(points, times, _DEVICES.value, **options)
-        for name, points, times in _inputs()
-    }
-    for name, recommendation in recommendations.items():
-        print(printable(f"{name}: {recommendation}"))
-        if not recommendation.choices.empty:
-            table = recommendation.choices
-            text = table.to_string(index=False, float_format=number, na_rep="")
+    recommendations: dict[str, Recommendation] = {}
+    for name, points, times in _inputs():
+        found = recommend(points, times, _DEVICES.value, **options)
+        recommendations[name] = found
+        print(printable(f"{name}: {found}"))
+        if not found.abstains:
+            text = found.choices.to_string(index=False, float_format=number, na_rep="")
             print("\n".join(line.rstrip() for line in text.splitlines()), "\n")
     if _OUT.value:
         _write(recommendations, Path(_OUT.value))
@@ -104,13 +102,15 @@ def _write(recommendations: Mapping[str, Recommendation], folder: Path) -> None:
     from dps_tf.analysis.report.recommendation import write_figure
 
     folder.mkdir(parents=True, exist_ok=True)
-    for table in ("candidates", "choices"):
+    tables = {}
+    for name in ("candidates", "choices"):
         parts = [
-            getattr(recommendation, table).assign(curve=name)
-            for name, recommendation in recommendations.items()
+            getattr(recommendation, name).assign(curve=curve)
+            for curve, recommendation in recommendations.items()
         ]
-        pd.concat(parts, ignore_index=True).to_csv(folder / f"{table}.csv", index=False)
-    write_figure(recommendations, folder / "recommendation.png")
+        tables[name] = pd.concat(parts, ignore_index=True)
+        tables[name].to_csv(folder / f"{name}.csv", index=False)
+    write_figure(tables["candidates"], folder / "recommendation.png")
     print(f"written: {folder}")
 
 

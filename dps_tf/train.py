@@ -144,7 +144,7 @@ def main() -> int:
     if not (_DRY_RUN.value or _PLAN.value):
         common.require(_SWEEP_DIR)
     import_tensorflow()
-    from dps_tf.cli.sweep_plan import Prices
+    from dps_tf.cli.sweep_plan import hourly_costs
     from dps_tf.cli.sweep_run import SweepRun
     from dps_tf.tuning.resources import configure_threads
     from dps_tf.workloads.reading import SweepConfiguration, read_configuration
@@ -156,8 +156,8 @@ def main() -> int:
     options = _options()
     configure_threads()
     if _PLAN.value:
-        prices = Prices(_PRICE.value, _WATTS.value)
-        print(SweepRun(configuration, options).plan(_LIKE.value, prices))
+        costs = hourly_costs(_PRICE.value, _WATTS.value)
+        print(SweepRun(configuration, options).plan(_LIKE.value, costs))
         return FINISHED
     if _DRY_RUN.value:
         print(SweepRun(configuration, options).try_out())

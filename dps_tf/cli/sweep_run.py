@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -13,20 +13,19 @@ from dps_tf.analysis.plan import WORK
 from dps_tf.cli import sweep_plan
 from dps_tf.cli.command_line import import_ray
 from dps_tf.cli.sweep_plan import (
-    Prices,
     RecordedChoice,
     RecordedForecast,
     asked_cells,
+    has_finished,
     plan_text,
 )
 from dps_tf.core import StudySpecification, UserError
-from dps_tf.store import SweepLayout, absolute, files_for
+from dps_tf.store import absolute, files_for
 from dps_tf.training import explain
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.calibration import calibrate
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
-from dps_tf.tuning.study import is_finished
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, describe_failures
 from dps_tf.workloads.reading import SweepConfiguration, describe
 
@@ -73,13 +72,13 @@ class SweepRun:
             self._choice.look()
         return f"{text}\n{explain(self.options.data_placement)}"
 
-    def plan(self, like: Sequence[str], prices: Prices) -> str:
+    def plan(self, like: Sequence[str], costs: Mapping[str, float]) -> str:
         """Tries out everything, measures for some seconds, and returns the plan.
 
         Args:
             like: sweep directories and tables of published curves, from which steps
                 of trials are predicted.
-            prices: price and power of an hour.
+            costs: what an hour of the machine costs, by unit.
 
         Raises:
             UserError: see `try_out`; or a place in `like` has no finished cell.
@@ -95,16 +94,13 @@ class SweepRun:
             return f"{text}\nnothing to plan: all cells are finished."
         done = pd.concat([pd.DataFrame(columns=list(WORK)), *measured])
         calibration = calibrate(self._backends, waiting, self._pruning)
-        plan = plan_text(done, asked_cells(waiting), calibration, prices)
+        plan = plan_text(done, asked_cells(waiting), calibration, costs)
         return f"{text}\n\n{plan}"
 
     def _waits(self, study: StudySpecification) -> bool:
         if self._choice is not None and not self._choice.may_run(study):
             return False
-        if not self.options.sweep_dir:
-            return True
-        cell = SweepLayout(self.options.sweep_dir).cell(study.cell.name)
-        return not is_finished(self._files, cell, study)
+        return not has_finished(self._files, self.options.sweep_dir, study)
 
     def run(self, stop: StopRequest) -> SweepOutcome:
         """Runs the cells that are not finished; see `Sweep.run`."""

@@ -7,27 +7,23 @@ from pathlib import Path
 
 import pandas as pd
 
-from dps_tf.analysis.recommend import Recommendation
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.style import Axes
 
 
-def write_figure(recommendations: Mapping[str, Recommendation], path: Path) -> None:
+def write_figure(candidates: pd.DataFrame, path: Path) -> None:
     """Writes the frontier of time and cost of some curves as a PNG file.
 
-    Each curve is a line with one point per number of devices, at the fastest batch
-    size; the label of a point gives both. The band is the interval of the time over
-    the posterior. No file is written where no curve has candidates.
+    `candidates` are those of `Recommendation`, with the name of their `curve`. Each
+    curve is a line with one point per number of devices, at the fastest batch size; the
+    label of a point gives both. The band is the interval of the time over the
+    posterior. No file is written where no curve has candidates.
     """
-    candidates = pd.concat(
-        [each.candidates.assign(curve=name) for name, each in recommendations.items()],
-        ignore_index=True,
-    )
     if candidates.empty:
         return
     times = candidates.groupby(["curve", "devices"], sort=False)["time_seconds"]
     table = candidates.loc[times.idxmin()]
-    line_styles = style.assign_styles(dict.fromkeys(table["curve"]))
+    line_styles = style.assign_styles(table["curve"])
     with style.one_axis(line_styles) as (figure, axis):
         draw_frontiers(axis, table, line_styles)
         path.write_bytes(style.png(figure))
