@@ -8,7 +8,7 @@ no batch size is recommended, and tables; --out also writes them, with the figur
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,6 +57,7 @@ def main() -> int:
         )
     # After the flags are checked: SciPy takes seconds to load.
     from dps_tf.analysis.recommend import recommend
+    from dps_tf.analysis.report.recommendation import write_tables
     from dps_tf.analysis.wording import number
 
     options = {"deadline": _DEADLINE.value, "communication": _COMMUNICATION.value}
@@ -69,7 +70,8 @@ def main() -> int:
             text = found.choices.to_string(index=False, float_format=number, na_rep="")
             print("\n".join(line.rstrip() for line in text.splitlines()), "\n")
     if _OUT.value:
-        _write(recommendations, Path(_OUT.value))
+        write_tables(recommendations, Path(_OUT.value))
+        print(f"written: {_OUT.value}")
     return FINISHED
 
 
@@ -94,24 +96,6 @@ def _inputs() -> Iterator[tuple[str, Observations, pd.DataFrame]]:
                 f"--step_times is missing: no time of a step is recorded of {name!r}."
             )
         yield name, points, curve_times
-
-
-def _write(recommendations: Mapping[str, Recommendation], folder: Path) -> None:
-    import pandas as pd
-
-    from dps_tf.analysis.report.recommendation import write_figure
-
-    folder.mkdir(parents=True, exist_ok=True)
-    tables = {}
-    for name in ("candidates", "choices"):
-        parts = [
-            getattr(recommendation, name).assign(curve=curve)
-            for curve, recommendation in recommendations.items()
-        ]
-        tables[name] = pd.concat(parts, ignore_index=True)
-        tables[name].to_csv(folder / f"{name}.csv", index=False)
-    write_figure(tables["candidates"], folder / "recommendation.png")
-    print(f"written: {folder}")
 
 
 if __name__ == "__main__":

@@ -32,10 +32,10 @@ def value(
 
     The fits are of one curve; `others` is the variance of those that it is compared to.
     """
-    size, wanted = np.log2(batch_size), np.tile(asked, 2)
-    gains, steps = np.zeros(len(size)), np.zeros(len(size))
+    wanted, curve = np.tile(asked, 2), np.zeros(len(batch_size), np.int64)
+    gains, steps = np.zeros(len(curve)), np.zeros(len(curve))
     for fit in fits:
-        each, slope = expected((np.zeros(len(size), np.int64), size), fit.mean)
+        each, slope = expected(curve, batch_size, fit.mean)
         across = slope @ fit.covariance @ wanted
         own = ((slope @ fit.covariance) * slope).sum(axis=1) + fit.noise**2
         share = across**2 / own / (wanted @ fit.covariance @ wanted + others)
@@ -93,9 +93,9 @@ def next_batch_size(
     spent = work[(work["quantity"] == "seconds") & work["trial"].isna()]["value"].sum()
     if choice.budget is not None and spent >= choice.budget:
         return None, f"the budget of {choice.budget:g} seconds is spent"
-    table = pd.DataFrame({"curve": "", "batch_size": points.batch_size, "trials": 1})
-    steps = np.where(points.low == 0, points.high, points.middle)
-    fits = steps_posterior(table.assign(steps=steps)[known], [""])
+    steps = np.where(points.low == 0, points.high, points.middle)[known]
+    curve = np.zeros(len(steps), np.int64)
+    fits = steps_posterior(curve, points.batch_size[known], steps)
     gains, expectation = value(fits, sizes[left], CRITICAL)
     seconds = expectation * _seconds(choice, work, sizes)[left]
     best = int(np.argmax(gains / seconds))

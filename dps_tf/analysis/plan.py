@@ -10,7 +10,6 @@ Seconds come from measured step times.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -42,8 +41,6 @@ _LARGEST_STEP = 3.0  # Octaves, of one round of Gauss-Newton.
 _DRAWS = 1_000
 _NAME = re.compile(r"(.+-seed\d+)-b(\d+)(-s.+)")
 """Form of the name of a cell; see `Cell.name`."""
-Places = tuple[Codes, Floats]
-"""Index of the curve and log2 batch size of some cells, both [n]."""
 
 
 def curve_and_size(cell: str) -> tuple[str, int]:
@@ -122,13 +119,15 @@ def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
     One draw is joint for all cells, and includes the noise. `done` has the columns of
     WORK except seconds, and at least one row; `waiting` has curve and batch_size.
     """
-    curves = list(dict.fromkeys([*done["curve"], *waiting["curve"]]))
-    cells, draws = _places(waiting, curves), []
-    fits = steps_posterior(done, curves)
+    curves = pd.Index([*done["curve"], *waiting["curve"]]).unique()
+    known, asked = (curves.get_indexer(cells["curve"]) for cells in (done, waiting))
+    measured = done["steps"] / done["trials"]
+    fits = steps_posterior(known, done["batch_size"], measured, len(curves))
+    draws = []
     rng = np.random.default_rng(0)  # The same records give the same plan.
     chosen = rng.multinomial(_DRAWS, [fit.weight for fit in fits])
     for fit, number in zip(fits, chosen, strict=True):
-        steps, derivative = expected(cells, fit.mean)
+        steps, derivative = expected(asked, waiting["batch_size"], fit.mean)
         root = derivative @ np.linalg.cholesky(fit.covariance)
         parameters = rng.standard_normal((number, root.shape[1])) @ root.T
         noise = fit.noise * rng.standard_normal((number, len(steps)))
@@ -150,16 +149,18 @@ class StepsFit:
     weight: float = 0.0
 
 
-def steps_posterior(done: pd.DataFrame, curves: Sequence[str]) -> list[StepsFit]:
+def steps_posterior(
+    curve: Codes, batch_size: ArrayLike, steps: ArrayLike, curves: int = 1
+) -> list[StepsFit]:
     """Returns the posterior of the steps of a trial: a mixture of normal ones.
 
-    `done` has the columns of WORK except seconds; `curves` names at least its curves.
+    Of each measured cell it takes the index of its curve, batch size and steps, [n].
     """
-    cells = _places(done, curves)
-    log2_steps = np.log2((done["steps"] / done["trials"]).to_numpy(np.float64))
-    start = np.r_[_MEANS, np.zeros(2 * len(curves))]
-    start[0] = float(np.median(log2_steps + cells[1]))
+    log2_steps = np.log2(np.asarray(steps, np.float64))
+    start = np.r_[_MEANS, np.zeros(2 * curves)]
+    start[0] = float(np.median(log2_steps + np.log2(batch_size)))
     fits: list[StepsFit] = []
+    cells = curve, batch_size
     for spread, noise in product(SPREADS, NOISES):
         fits.append(_fit(cells, log2_steps, start, spread, noise))
         start = fits[-1].mean
@@ -169,23 +170,18 @@ def steps_posterior(done: pd.DataFrame, curves: Sequence[str]) -> list[StepsFit]
     return [replace(fit, weight=share) for fit, share in shares]
 
 
-def _places(cells: pd.DataFrame, curves: Sequence[str]) -> Places:
-    """Returns the places of cells among curves that are named."""
-    curve = pd.Index(curves).get_indexer(pd.Index(cells["curve"]))
-    return curve, np.log2(cells["batch_size"].to_numpy(np.float64))
-
-
-def expected(cells: Places, parameters: Floats) -> tuple[Floats, Floats]:
-    """Returns log2 steps [n] by the law, and their derivative [n, p].
+def expected(
+    curve: Codes, batch_size: ArrayLike, parameters: Floats
+) -> tuple[Floats, Floats]:
+    """Returns log2 steps of cells [n] by the law, and their derivative [n, p].
 
     Parameters: the means of log2 c1 and of log2 c1/c2, then the differences of both
-    from the means, curve by curve.
+    from the means, curve by curve, to which `curve` is the index.
     """
-    curve, log2_batch = cells
     first = 2 + 2 * curve
     log2_c1 = parameters[0] + parameters[first]
     plateau = log2_c1 - parameters[1] - parameters[first + 1]
-    steps = np.logaddexp2(log2_c1 - log2_batch, plateau)
+    steps = np.logaddexp2(log2_c1 - np.log2(np.asarray(batch_size)), plateau)
     rows = np.arange(len(curve))
     derivative = np.zeros((len(rows), len(parameters)))
     derivative[:, 0] = derivative[rows, first] = 1
@@ -194,7 +190,11 @@ def expected(cells: Places, parameters: Floats) -> tuple[Floats, Floats]:
 
 
 def _fit(
-    cells: Places, log2_steps: Floats, start: Floats, spread: float, noise: float
+    cells: tuple[Codes, ArrayLike],
+    log2_steps: Floats,
+    start: Floats,
+    spread: float,
+    noise: float,
 ) -> StepsFit:
     """Returns a normal approximation at the posterior's mode, by Gauss-Newton."""
     of_curves = len(start) - len(_MEANS)
@@ -203,7 +203,7 @@ def _fit(
     precision = np.diag(deviation**-2)
     parameters = start
     for _ in range(_ROUNDS):
-        steps, derivative = expected(cells, parameters)
+        steps, derivative = expected(*cells, parameters)
         curvature = precision + derivative.T @ derivative / noise**2
         slope = precision @ (mean - parameters)
         slope += derivative.T @ (log2_steps - steps) / noise**2
@@ -212,7 +212,7 @@ def _fit(
         parameters = parameters + change
         if np.abs(change).max() < 1e-6:
             break
-    steps, derivative = expected(cells, parameters)
+    steps, derivative = expected(*cells, parameters)
     covariance = np.linalg.inv(precision + derivative.T @ derivative / noise**2)
     residual = (log2_steps - steps) / noise
     distance = (parameters - mean) / deviation

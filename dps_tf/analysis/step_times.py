@@ -55,8 +55,8 @@ def recorded_step_times(work: pd.DataFrame) -> pd.DataFrame:
     wide = trials.pivot_table(
         index=[*keys, "trial"], columns="quantity", values="value"
     ).reindex(columns=["seconds", "steps"])
-    positive = wide[(wide > 0).all(axis=1)]
-    step_seconds = (positive["seconds"] / positive["steps"]).rename("seconds")
+    wide = wide[wide > 0].dropna()
+    step_seconds = (wide["seconds"] / wide["steps"]).rename("seconds")
     cells = step_seconds.groupby(keys, sort=False).median()
     return cells.reset_index().assign(devices=1)
 

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis import plan
 from dps_tf.analysis.choose import next_batch_size
 from dps_tf.analysis.loading import load
-from dps_tf.analysis.plan import (
-    WORK,
-    curve_and_size,
-    forecast,
-    interval_of,
-    predicted_steps,
-    recorded_work,
-    seconds_of_a_step,
-)
 from dps_tf.analysis.published import read_published
 from dps_tf.analysis.tables import Floats
-from dps_tf.core import (
-    StudySpecification,
-    SweepSpecification,
-    UserError,
-    check_positive,
-    duration,
-)
+from dps_tf.core import StudySpecification, SweepSpecification, duration
 from dps_tf.store import (
     FileSystem,
     StudyReader,
@@ -46,59 +33,45 @@ NOTHING_MEASURED = (
 )
 
 
-def hourly_costs(price: float | None, watts: float | None) -> dict[str, float]:
-    """Returns what an hour of the whole machine costs, by unit: money and kWh.
+@dataclass
+class SweepRecords:
+    """The finished cells of a sweep directory, and the forecast that they allow.
 
-    Raises:
-        UserError: a price, or a power in watts, that is given and not positive.
+    An empty directory stands for none.
     """
-    costs = {}
-    if price is not None:
-        check_positive("--price", price)
-        costs["money"] = price
-    if watts is not None:
-        check_positive("--watts", watts)
-        costs["kWh"] = watts / 1000
-    return costs
 
+    files: FileSystem
+    directory: str
+    _rows: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-def has_finished(files: FileSystem, directory: str, study: StudySpecification) -> bool:
-    """Returns whether a study is finished in a sweep directory; '' stands for none."""
-    if not directory:
-        return False
-    return is_finished(files, SweepLayout(directory).cell(study.cell.name), study)
-
-
-class RecordedForecast:
-    """Predicts the cost of cells from the finished cells of a sweep directory."""
-
-    def __init__(self, files: FileSystem, directory: str) -> None:
-        """Reads no file yet."""
-        self._files = files
-        self._directory = directory
-        self._rows: dict[str, dict[str, Any]] = {}
+    def has_finished(self, study: StudySpecification) -> bool:
+        """Returns whether the directory holds a study that is finished."""
+        if not self.directory:
+            return False
+        cell = SweepLayout(self.directory).cell(study.cell.name)
+        return is_finished(self.files, cell, study)
 
     def done(self) -> pd.DataFrame:
         """Returns the work of the finished cells, one row per cell, columns WORK."""
-        layout = SweepLayout(self._directory)
-        for name in self._files.list_names(layout.cells):
+        layout = SweepLayout(self.directory)
+        for name in self.files.list_names(layout.cells):
             if name not in self._rows:
-                study = StudyReader(self._files, layout.cell(name))
-                if (row := recorded_work(study, name)) is not None:
+                study = StudyReader(self.files, layout.cell(name))
+                if (row := plan.recorded_work(study, name)) is not None:
                     self._rows[name] = row
-        return pd.DataFrame(list(self._rows.values()), columns=list(WORK))
+        return pd.DataFrame(list(self._rows.values()), columns=list(plan.WORK))
 
     def __call__(self, studies: Sequence[StudySpecification]) -> Forecast | None:
         """Returns the forecast of some cells, None before one is finished."""
         done, waiting = self.done(), asked_cells(studies)
         if done.empty:
             return None
-        steps, seconds = forecast(done, waiting)
+        steps, seconds = plan.forecast(done, waiting)
         trials = waiting["batch_size"] * waiting["trials"]
         examples = (np.median(steps, axis=0) * trials).tolist()
         if seconds is None:
             return Forecast(examples, None)
-        _, low, high = interval_of(seconds.sum(axis=1))
+        _, low, high = plan.interval_of(seconds.sum(axis=1))
         return Forecast(examples, (low, high))
 
 
@@ -109,14 +82,13 @@ class RecordedChoice:
     that the order does not depend on how many processes share the sweep.
     """
 
-    def __init__(self, files: FileSystem, directory: str, sweep: SweepSpecification):
-        """Reads no file yet; `directory` is empty where nothing is kept."""
+    def __init__(self, records: SweepRecords, sweep: SweepSpecification):
+        """Reads no file yet."""
         assert sweep.choice is not None
-        self._files = files
-        self._directory = directory
+        self._records = records
         self._choice = sweep.choice
         self._studies = {study.cell.name: study for study in sweep.studies}
-        curves = [curve_and_size(name)[0] for name in self._studies]
+        curves = [plan.curve_and_size(name)[0] for name in self._studies]
         self._reasons: dict[str, dict[str, str]] = {curve: {} for curve in curves}
         self._ended: set[str] = set()
 
@@ -124,10 +96,10 @@ class RecordedChoice:
         """Returns the studies chosen so far, and records them with the reasons."""
         self.look()
         for curve, reasons in self._reasons.items():
-            path = SweepLayout(self._directory).choice(curve)
-            write_json(self._files, path, list(reasons.items()))
-        reasons = self._reasons.values()
-        return [self._studies[name] for of_curve in reasons for name in of_curve]
+            path = SweepLayout(self._records.directory).choice(curve)
+            write_json(self._records.files, path, list(reasons.items()))
+        names = [name for reasons in self._reasons.values() for name in reasons]
+        return [self._studies[name] for name in names]
 
     def look(self) -> None:
         """Chooses as far as the records go, and prints each choice; writes nothing."""
@@ -137,17 +109,17 @@ class RecordedChoice:
 
     def may_run(self, study: StudySpecification) -> bool:
         """Returns whether a study was chosen, or may be."""
-        curve, _ = curve_and_size(study.cell.name)
+        curve, _ = plan.curve_and_size(study.cell.name)
         return curve not in self._ended or study.cell.name in self._reasons[curve]
 
     def _is_finished(self, name: str) -> bool:
-        return has_finished(self._files, self._directory, self._studies[name])
+        return self._records.has_finished(self._studies[name])
 
     def _extend(self, curve: str, reasons: dict[str, str]) -> None:
         """Adds the next cell of a curve and why, or why the last one is the last."""
         results = work = pd.DataFrame()
         if reasons:
-            tables = load(self._directory)
+            tables = load(self._records.directory)
             chosen = tables.where(tables.best["cell"].isin(list(reasons)))
             results, work = chosen.results, chosen.work
         size, reason = next_batch_size(self._choice, results, work)
@@ -156,7 +128,7 @@ class RecordedChoice:
             reasons[list(reasons)[-1]] += f"; it is the last: {reason}"
             print(f"{curve}: no further batch size is chosen: {reason}.")
             return
-        [name] = [n for n in self._studies if curve_and_size(n) == (curve, size)]
+        [name] = [n for n in self._studies if plan.curve_and_size(n) == (curve, size)]
         reasons[name] = reason
         print(f"{name} is chosen: {reason}.")
 
@@ -167,7 +139,7 @@ def asked_cells(studies: Sequence[StudySpecification]) -> pd.DataFrame:
         [
             {
                 "cell": study.cell.name,
-                "curve": curve_and_size(study.cell.name)[0],
+                "curve": plan.curve_and_size(study.cell.name)[0],
                 "batch_size": study.cell.batch_size,
                 "trials": study.rule.points,
                 "draws": study.rule.draws_limit,
@@ -183,20 +155,15 @@ def like(place: str) -> pd.DataFrame:
     """Returns the work of the cells of a sweep directory, or of published curves.
 
     Raises:
-        UserError: the place holds neither, or no cell of the sweep is finished.
+        UserError: the place holds neither.
     """
     if place.endswith(".csv"):
         table = read_published(place).rename(columns={"steps_to_result": "steps"})
-        done = table.assign(trials=1, seconds=np.nan)[list(WORK)]
+        done = table.assign(trials=1, seconds=np.nan)[list(plan.WORK)]
     else:
         files = files_for(place)
         SweepReader(files, place)  # Refuses a directory without a sweep.
-        done = RecordedForecast(files, place).done()
-    if done.empty:
-        raise UserError(
-            f"--like={place} has no finished cell: name a sweep that has one, or a "
-            "table of published curves that ends in .csv."
-        )
+        done = SweepRecords(files, place).done()
     return done.assign(curve=place + ": " + done["curve"])
 
 
@@ -219,7 +186,7 @@ def plan_text(
             f"predicted from {len(done)} measured cells; medians with 80 % "
             "intervals. Cells that have begun count whole, repeats do not."
         )
-        steps = np.minimum(predicted_steps(done, waiting), budget)
+        steps = np.minimum(plan.predicted_steps(done, waiting), budget)
         seconds = _seconds(waiting, calibration, steps, trials)
         seconds = np.column_stack([seconds, seconds.sum(axis=1)])
         table["steps a trial"] = [*_texts(steps, "{:,.0f}".format), ""]
@@ -235,7 +202,9 @@ def _seconds(
     waiting: pd.DataFrame, calibration: Calibration, steps: Floats, trials: Floats
 ) -> Floats:
     """Returns draws of the seconds of cells, [d, n], for draws of steps per trial."""
-    per_step = seconds_of_a_step(pd.Series(calibration.steps), waiting["batch_size"])
+    per_step = plan.seconds_of_a_step(
+        pd.Series(calibration.steps), waiting["batch_size"]
+    )
     evaluation = calibration.evaluation / waiting["interval"].to_numpy(np.float64)
     is_pruned = ~waiting["curve"].str.contains("-none-seed").to_numpy(bool)
     per_trial = steps * (per_step + evaluation) + calibration.pruning * is_pruned
@@ -245,7 +214,7 @@ def _seconds(
 
 def _texts(draws: Floats, text_of: Callable[[float], str]) -> list[str]:
     """Returns the median with the interval of each column of draws, [d, n]."""
-    ends = [map(text_of, interval_of(column)) for column in draws.T]
+    ends = [map(text_of, plan.interval_of(column)) for column in draws.T]
     return [f"{middle} ({low} to {high})" for middle, low, high in ends]
 
 

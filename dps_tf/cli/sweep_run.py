@@ -14,9 +14,8 @@ from dps_tf.cli import sweep_plan
 from dps_tf.cli.command_line import import_ray
 from dps_tf.cli.sweep_plan import (
     RecordedChoice,
-    RecordedForecast,
+    SweepRecords,
     asked_cells,
-    has_finished,
     plan_text,
 )
 from dps_tf.core import StudySpecification, UserError
@@ -43,14 +42,14 @@ class SweepRun:
         self.configuration = configuration
         self.options = options
         self._files = files_for(options.sweep_dir)
-        self._forecast = RecordedForecast(self._files, options.sweep_dir)
+        self._records = SweepRecords(self._files, options.sweep_dir)
         self._backends = Backends(options, self._files)
         self._backends.check(configuration.specification)
         self._pruning = 0.0
         self._choice: RecordedChoice | None = None
         sweep = configuration.specification
         if sweep.choice is not None:
-            self._choice = RecordedChoice(self._files, options.sweep_dir, sweep)
+            self._choice = RecordedChoice(self._records, sweep)
 
     def try_out(self) -> str:
         """Tries out everything that a sweep needs; returns its description.
@@ -81,12 +80,12 @@ class SweepRun:
             costs: what an hour of the machine costs, by unit.
 
         Raises:
-            UserError: see `try_out`; or a place in `like` has no finished cell.
+            UserError: see `try_out`; or a place in `like` is no sweep and no table.
         """
         measured = [sweep_plan.like(place) for place in like]
         text = self.try_out()
         if self.options.sweep_dir:
-            measured.append(self._forecast.done())
+            measured.append(self._records.done())
         waiting = [
             s for s in self.configuration.specification.studies if self._waits(s)
         ]
@@ -100,7 +99,7 @@ class SweepRun:
     def _waits(self, study: StudySpecification) -> bool:
         if self._choice is not None and not self._choice.may_run(study):
             return False
-        return not has_finished(self._files, self.options.sweep_dir, study)
+        return not self._records.has_finished(study)
 
     def run(self, stop: StopRequest) -> SweepOutcome:
         """Runs the cells that are not finished; see `Sweep.run`."""
@@ -119,7 +118,7 @@ class SweepRun:
             self.options,
             self._backends,
             stop,
-            forecast=self._forecast,
+            forecast=self._records,
             asked=self._choice,
         )
 

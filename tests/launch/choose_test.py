@@ -10,7 +10,6 @@ from dataclasses import replace
 from types import ModuleType
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy.optimize import approx_fprime
 
@@ -111,8 +110,7 @@ def test_a_ratio_of_two_curves_is_that_of_their_joint_fit(script):
 
 @pytest.mark.parametrize("others", [0.0, 0.3])
 def test_the_worth_of_a_cell_is_that_of_a_normal_posterior_after_it(script, others):
-    table = pd.DataFrame({"curve": "a", "batch_size": [8, 64, 512], "trials": 1})
-    fits = steps_posterior(table.assign(steps=[5_000, 700, 150]), ["a"])
+    fits = steps_posterior(np.zeros(3, int), [8, 64, 512], [5_000, 700, 150])
     assert sum(each.weight for each in fits) == pytest.approx(1)
     fit, size = replace(fits[0], weight=1.0), 128.0
 
