@@ -158,9 +158,9 @@ def steps_posterior(
     """
     log2_steps = np.log2(np.asarray(steps, np.float64))
     start = np.r_[_MEANS, np.zeros(2 * curves)]
-    start[0] = float(np.median(log2_steps + np.log2(batch_size)))
+    cells = curve, np.asarray(batch_size, np.float64)
+    start[0] = float(np.median(log2_steps + np.log2(cells[1])))
     fits: list[StepsFit] = []
-    cells = curve, batch_size
     for spread, noise in product(SPREADS, NOISES):
         fits.append(_fit(cells, log2_steps, start, spread, noise))
         start = fits[-1].mean
