@@ -20,10 +20,13 @@ from dps_tf.analysis.law import LEVEL, Distribution, Estimate
 from dps_tf.analysis.paired_ratios import PairedRatio
 from dps_tf.analysis.wording import and_list, number
 
-KINDS = ("agrees", "does not", "not told apart", "not measured")
+UNTOLD = "not told apart"
+KINDS = ("agrees", "does not", UNTOLD, "not measured")
 SIDES = ("higher", "lower")
 NOT_HIGHER = "not higher"
 SIGNIFICANT = 0.05
+POWER = 0.8
+MOST_SEEDS = 10
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,25 @@ def word(found: Evidence, p_adjusted: float, claim: str, margin: float) -> str:
     if np.isinf(found.within):
         return "not told apart, no factor is excluded"
     return f"not told apart within {found.reach(found.within)}"
+
+
+def seeds_needed(found: Evidence, seeds: int, comparisons: int) -> str:
+    """Returns how many seeds would tell a comparison apart, as a clause, or nothing.
+
+    With a probability of POWER, if the estimate is true, its error (of a factor: in
+    octaves) is normal and falls with the root of the number of `seeds`, and p is
+    adjusted for all `comparisons` of the claim. Nothing where an end is open.
+    """
+    ends = np.array([found.value, found.low, found.high])
+    if found.refused or np.isinf(found.within):
+        return ""
+    middle, low, high = np.log2(ends) if found.null else ends
+    error = (high - low) / (2 * stats.norm.isf((1 - LEVEL) / 2))
+    wanted = stats.norm.isf(SIGNIFICANT / (2 * comparisons)) + stats.norm.ppf(POWER)
+    number_of_seeds = np.ceil(seeds * (wanted * error / middle) ** 2)
+    if number_of_seeds > MOST_SEEDS:
+        return f"open, as more than {MOST_SEEDS} seeds are needed"
+    return f"{number_of_seeds:.0f} seeds are needed"
 
 
 def pooled_error(cells: pd.Series) -> float:
@@ -213,8 +235,3 @@ def together(words: Mapping[str, str]) -> str:
         if names:
             parts.append(f"{kind} for {and_list(shown)}")
     return "; ".join(parts)
-
-
-def p_text(p: float) -> str:
-    """Returns an adjusted probability as text."""
-    return "below 0.001" if p < 0.001 else f"{p:.2g}"

@@ -72,8 +72,8 @@ class Tables:
         return read_csv(self._folder / f"{study}.csv")
 
     def curve(self, study: str, curve: str) -> pd.DataFrame:
-        """Returns the rows of one curve."""
-        return curves_of_table(read_table(self._folder / f"{study}.csv"))[curve]
+        """Returns the rows of one curve, those of all its seeds."""
+        return self._rows(study)[curve]
 
     def steps(
         self, study: str, columns: str, value: str = "steps_to_result"
@@ -141,13 +141,16 @@ class Tables:
         names = and_list([f"{stem.rpartition('/')[2]}.csv" for stem in bare])
         return f"no trials of {names} were kept" if bare else ""
 
+    def seed_count(self, study: str) -> int:
+        """Returns the number of seeds of a table; one that has none says of one."""
+        table = self.table(study)
+        return table["seed"].nunique() if "seed" in table else 1
+
     def seeds(self, *studies: str) -> str:
         """Returns under how many seeds the cells of tables were studied."""
         by_count: dict[int, list[str]] = {}
         for study in dict.fromkeys(studies):
-            table = self.table(study)
-            # A table that does not say has the seed that gin files have.
-            count = table["seed"].nunique() if "seed" in table else 1
+            count = self.seed_count(study)
             by_count.setdefault(count, []).append(study.rpartition("/")[2])
         words = [
             f"{n} seed{'s' * (n > 1)} in {and_list(names)}"

@@ -6,10 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evidence import KINDS, NOT_HIGHER, SIDES, Evidence, holm, p_text, together, word
+from evidence import (
+    KINDS,
+    NOT_HIGHER,
+    SIDES,
+    UNTOLD,
+    Evidence,
+    holm,
+    seeds_needed,
+    together,
+    word,
+)
 from quantities import Records
 
 from dps_tf.analysis.law import MARGIN
+from dps_tf.analysis.wording import p_text
 
 
 def verdicts(path: Path, records: Records) -> list[Sequence[str]]:
@@ -24,7 +35,8 @@ def verdicts(path: Path, records: Records) -> list[Sequence[str]]:
     found = {expression: records.evidence(expression) for expression in asked}
     of_table, of_claim = holm(found), {}
     for claim in _claims(rows):
-        of_claim |= holm({each: found[each] for each in claim})
+        p = holm({each: found[each] for each in claim})
+        of_claim |= {each: (p[each], len(claim)) for each in claim}
     return [_verdict(row, records, found, of_claim, of_table) for row in rows]
 
 
@@ -42,7 +54,7 @@ def _verdict(
     row: dict[str, Any],
     records: Records,
     found: Mapping[str, Evidence],
-    of_claim: Mapping[str, float],
+    of_claim: Mapping[str, tuple[float, int]],
     of_table: Mapping[str, float],
 ) -> Sequence[str]:
     for condition in row.get("holds", ()):
@@ -55,7 +67,7 @@ def _verdict(
     comparisons = row.get("comparisons", ())
     words, lines, studies = {}, [], list(row.get("tables", ()))
     for each in comparisons:
-        evidence, p = found[each["of"]], of_claim[each["of"]]
+        evidence, (p, number) = found[each["of"]], of_claim[each["of"]]
         margin = each.get("margin", MARGIN)
         words[each["name"]] = word(evidence, p, each["claim"], margin)
         shown = [f"{each['name']}: {evidence}"]
@@ -63,7 +75,11 @@ def _verdict(
             shown += [f"p {p_text(p)} (table {p_text(of_table[each['of']])})"]
         reach = "" if each["claim"] in SIDES else f" {evidence.reach(margin)}"
         reach = f" than {margin:g}" if each["claim"] == NOT_HIGHER else reach
-        lines.append(", ".join([*shown, f"claimed {each['claim']}{reach}"]))
+        shown.append(f"claimed {each['claim']}{reach}")
+        if words[each["name"]].startswith(UNTOLD) and each["claim"] in SIDES:
+            seeds = min(map(records.seed_count, evidence.studies))
+            shown.append(seeds_needed(evidence, seeds, number))
+        lines.append(", ".join(filter(None, shown)))
         studies += evidence.studies
     unlike = dict.fromkeys(found[each["of"]].searches for each in comparisons)
     unlike.pop("", None)

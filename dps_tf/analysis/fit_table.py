@@ -18,7 +18,7 @@ from dps_tf.analysis import law, regimes
 from dps_tf.analysis.interchange.foreign_files import numbers_of, read_csv
 from dps_tf.analysis.searches import search_of_results
 from dps_tf.analysis.tables import curve_key, curve_label, require
-from dps_tf.analysis.wording import number, with_interval
+from dps_tf.analysis.wording import number, p_text, with_interval
 from dps_tf.core import UserError, check_positive, printable
 
 
@@ -313,7 +313,7 @@ def _comparison(comparison: law.Comparison, exponent: law.Estimate) -> list[str]
             lines.append(f"    unlike searches: {pair.searches}")
         for name, label in zip(law.QUANTITIES, ("c1", "c2", "c1/c2"), strict=True):
             ratio = getattr(pair, name)
-            test = "" if np.isnan(ratio.p_adjusted) else f"p {ratio.p_adjusted:.2g}, "
+            test = "" if np.isnan(p := ratio.p_adjusted) else f"p {p_text(p)}, "
             within = f"within a factor of {number(ratio.within)}"
             within = within if np.isfinite(ratio.within) else "no factor excluded"
             lines.append(

@@ -18,6 +18,15 @@ def steps(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def p_text(p: float) -> str:
+    """Returns a p-value; those below 0.001 are a bound, as tails are not told so far.
+
+    >>> p_text(0.03456), p_text(1e-9)
+    ('0.035', 'below 0.001')
+    """
+    return "below 0.001" if p < 0.001 else f"{p:.2g}"
+
+
 def number(value: float, digits: int = 3) -> str:
     """Returns a number with some significant digits; 1e-4 to 1e7 without exponent.
 

@@ -155,7 +155,7 @@ def like(place: str) -> pd.DataFrame:
     """Returns the work of the cells of a sweep directory, or of published curves.
 
     Raises:
-        UserError: the place holds neither.
+        UserError: the place holds neither, or no cell of the sweep is finished.
     """
     if place.endswith(".csv"):
         table = read_published(place).rename(columns={"steps_to_result": "steps"})
@@ -164,6 +164,11 @@ def like(place: str) -> pd.DataFrame:
         files = files_for(place)
         SweepReader(files, place)  # Refuses a directory without a sweep.
         done = SweepRecords(files, place).done()
+    if done.empty:
+        raise UserError(
+            f"--like={place} has no finished cell: name a sweep that has one, or a "
+            "table of published curves that ends in .csv."
+        )
     return done.assign(curve=place + ": " + done["curve"])
 
 
@@ -189,7 +194,7 @@ def plan_text(
         steps = np.minimum(plan.predicted_steps(done, waiting), budget)
         seconds = _seconds(waiting, calibration, steps, trials)
         seconds = np.column_stack([seconds, seconds.sum(axis=1)])
-        table["steps a trial"] = [*_texts(steps, "{:,.0f}".format), ""]
+        table["steps a trial"] = [*_texts(steps, "{:,.0f}".format, budget), ""]
         table["time"] = _texts(seconds, _time)
         for unit, cost in costs.items():
             table[unit] = _texts(seconds / 3600 * cost, "{:.3g}".format)
@@ -212,10 +217,21 @@ def _seconds(
     return np.asarray(per_trial * trials / slots + calibration.start_up, np.float64)
 
 
-def _texts(draws: Floats, text_of: Callable[[float], str]) -> list[str]:
-    """Returns the median with the interval of each column of draws, [d, n]."""
-    ends = [map(text_of, plan.interval_of(column)) for column in draws.T]
-    return [f"{middle} ({low} to {high})" for middle, low, high in ends]
+def _texts(
+    draws: Floats, text_of: Callable[[float], str], most: Floats | float = np.inf
+) -> list[str]:
+    """Returns the median with the interval of each column of draws, [d, n].
+
+    An end that reaches `most`, the largest value of a column, is a bound.
+    """
+    texts = []
+    for column, end in zip(draws.T, np.broadcast_to(most, draws.shape[1]), strict=True):
+        ends = plan.interval_of(column)
+        middle, low, high = (
+            text_of(x) if x < end else f"over {text_of(end)}" for x in ends
+        )
+        texts.append(f"{middle} ({low} to {high})" if ends[1] < end else middle)
+    return texts
 
 
 def _time(seconds: float) -> str:

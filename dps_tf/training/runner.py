@@ -112,19 +112,14 @@ class TrainingRunner(Runner):
         self._load(self._programs[0], job)
         self._slice(0, self._programs[0], job, 0)
 
-    def timed(self, point: Mapping[str, float], limit: float) -> tuple[float, float]:
-        """Returns (seconds of a step, seconds of an evaluation) of trial 0 at a point.
+    def step_seconds(self, point: Mapping[str, float], limit: float) -> float:
+        """Returns the seconds of a step of trial 0 at a point; no state is kept.
 
-        No state is kept. `limit`: seconds after which no more steps are timed.
+        `try_step` comes before, as the first step includes compilation. `limit`:
+        seconds after which no more steps are timed.
         """
-        program, job, seconds, passed = (
-            self._programs[0],
-            Job(0, point, None, 1),
-            0.0,
-            0.0,
-        )
-        self.try_step(point)
-        number = 1
+        program, job = self._programs[0], Job(0, point, None, 1)
+        seconds, passed, number = 0.0, 0.0, 1
         while passed < limit:
             self._load(program, job)
             begun = time.monotonic()
@@ -141,10 +136,14 @@ class TrainingRunner(Runner):
             if steps < number:  # The trial diverged, as it would again.
                 break
             number *= 2
-        program.evaluate()  # The first evaluation includes compilation.
+        return seconds
+
+    def evaluation_seconds(self) -> float:
+        """Returns the seconds of an evaluation of the trial that was loaded last."""
+        self._programs[0].evaluate()  # The first evaluation includes compilation.
         begun = time.monotonic()
-        program.evaluate()
-        return seconds, time.monotonic() - begun
+        self._programs[0].evaluate()
+        return time.monotonic() - begun
 
     def _load(self, program: Program, job: Job) -> TrialState:
         """Loads the trial of a job into a program; returns the trial's state."""

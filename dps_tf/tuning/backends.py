@@ -7,9 +7,11 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from dps_tf import sparsity
 from dps_tf.core import (
+    DENSE,
     Backend,
     PreparedStudy,
     StudySpecification,
@@ -30,6 +32,7 @@ _FREE_FIELDS = (
     "cell.batch_size",
     "cell.seed",
     "cell.sparsity",
+    "cell.sparsity_method",
     "workload.evaluation_interval",
     "workload.explicit_points",
     "workload.step_budget",
@@ -105,36 +108,33 @@ class TrainedBackend:
         `studies`. Returns the longest time, in seconds, that it took to make and prune
         an initial point.
         """
-        machine = self.machine(1)
         if self._options.slots < 0:
             Resources.of_this_machine(self._options.slots)
         for study in studies:
-            check_shares(study.cell.batch_size, machine.strategies[0])
+            check_shares(study.cell.batch_size, self._one_slot.strategies[0])
         with tempfile.TemporaryDirectory() as scores:
             # Kinds that differ in the optimizer, say, have the same scores.
-            runs = [self._try_step(study, machine, scores) for study in built]
+            runs = [self._try_step(study, scores) for study in built]
         return max(runs, default=0.0)
 
     def scratch_runner(
-        self, study: StudySpecification, machine: Resources, scores: str | None = None
+        self, study: StudySpecification, scores: str | None = None
     ) -> TrainingRunner:
-        """Returns a runner that writes no files but scores.
+        """Returns a runner with one slot that writes no files but scores.
 
         `scores` is their folder on this machine; None keeps no scores.
         """
         dataset = build.load_dataset(study.workload, self._options.data_dir)
-        programs = machine.programs(study, dataset)
+        programs = self._one_slot.programs(study, dataset)
         prune = None
         if study.cell.sparsity > 0:
             prune = build.Pruner(study, dataset, scores, LocalFiles())
         return TrainingRunner(programs, study.cell.seed, study.workload.order, prune)
 
-    def _try_step(
-        self, study: StudySpecification, machine: Resources, scores: str
-    ) -> float:
+    def _try_step(self, study: StudySpecification, scores: str) -> float:
         workload, cell = study.workload, study.cell
         try:
-            runner = self.scratch_runner(study, machine, scores)
+            runner = self.scratch_runner(study, scores)
             begun = time.monotonic()
             runner.provenance(0)
             pruning = time.monotonic() - begun
@@ -147,6 +147,10 @@ class TrainedBackend:
                 f"{cell.name}: no trial could make its first step: {cause}"
             ) from error
         return pruning
+
+    @cached_property
+    def _one_slot(self) -> Resources:
+        return self.machine(1)
 
     def _machine(self) -> Resources:
         if self._resources is None:
@@ -186,7 +190,7 @@ class Backends:
         """Returns a runner with one slot that keeps nothing."""
         if is_simulated(study.workload):
             return SimulatedRunner(study)
-        return self._trained.scratch_runner(study, self._trained.machine(1))
+        return self._trained.scratch_runner(study)
 
     def check(self, sweep: SweepSpecification) -> None:
         """Raises UserError unless every name in a sweep is registered."""
@@ -200,22 +204,24 @@ class Backends:
 
         Loads the data, starts the devices and lets one trial of each kind of study make
         one step, at the largest batch size and then the highest sparsity of the kind.
-        Returns the longest time, in seconds, that it took to make and prune an initial
-        point.
+        A dense network is left out where it is pruned in other studies: their step does
+        all that its own does. Returns the longest time, in seconds, that it took to
+        make and prune an initial point.
         """
         for study in sweep.studies:
             self(study).check_data(study)
         trained = [s for s in sweep.studies if not is_simulated(s.workload)]
-        largest: dict[str, StudySpecification] = {}
+        heaviest: dict[str, dict[str, StudySpecification]] = {}
         for study in sorted(trained, key=_load_of):
-            same = {
-                name: value
-                for name, value in study.identity().items()
-                if name not in _FREE_FIELDS
-            }
-            same["is_pruned"] = study.cell.sparsity > 0
-            largest[json.dumps(same, sort_keys=True)] = study
-        return self._trained.try_out(trained, list(largest.values()))
+            identity = study.identity().items()
+            same = {name: value for name, value in identity if name not in _FREE_FIELDS}
+            of_kind = heaviest.setdefault(json.dumps(same, sort_keys=True), {})
+            of_kind[study.cell.sparsity_method] = study
+        for of_kind in heaviest.values():
+            if len(of_kind) > 1:
+                of_kind.pop(DENSE, None)
+        built = [study for of_kind in heaviest.values() for study in of_kind.values()]
+        return self._trained.try_out(trained, built)
 
 
 def _load_of(study: StudySpecification) -> tuple[int, float]:

@@ -12,8 +12,8 @@ from dps_tf.tuning.backends import Backends
 
 STEPS_SECONDS = 1.0
 """Least time in seconds over which the steps of one batch size are timed."""
-LIMIT_SECONDS = 15.0
-"""Time in seconds after which no further batch size is measured."""
+LARGEST_SECONDS = 1.0
+"""Longest time in seconds of a step, as it is foreseen, that is measured."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Calibration:
         network: workload and optimizer, in words.
         slots: trials side by side.
         steps: time of a step, by batch size; at least one entry.
-        evaluation: longest time of an evaluation.
+        evaluation: time of an evaluation.
         pruning: time to make and prune an initial point.
         start_up: longest time until a dense cell has made its first step, compiling
             included.
@@ -57,30 +57,32 @@ def calibrate(
 ) -> Calibration:
     """Returns times measured with one of the networks of `studies`; writes no files.
 
-    One trial on one slot trains the dense network, as scores can take longer than all
-    the rest. `pruning` is the seconds that `Backends.try_out` returns.
+    One trial on one slot trains the dense network at the smallest batch size, the
+    middle one and the largest whose step may take LARGEST_SECONDS. `pruning` is the
+    seconds that `Backends.try_out` returns.
     """
-    begun = time.monotonic()
-    times: dict[int, tuple[float, float, float]] = {}
-    chosen = _chosen(studies)
-    for study in chosen:
-        if times and time.monotonic() - begun > LIMIT_SECONDS:
-            break
-        times[study.cell.batch_size] = _timed(backends, study)
-    _, evaluations, starts = zip(*times.values(), strict=True)
-    cell = chosen[0].cell
+    of_size = _dense(studies)
+    sizes = sorted(of_size)
+    middle = sizes[len(sizes) // 2]
+    times = {middle: _timed(backends, of_size[middle])}
+    # A step grows at most in proportion to its batch.
+    slowest = max(middle, LARGEST_SECONDS / times[middle][0] * middle)
+    for size in (sizes[0], max(size for size in sizes if size <= slowest)):
+        if size not in times:
+            times[size] = _timed(backends, of_size[size], evaluates=False)
+    cell = of_size[middle].cell
     return Calibration(
         network=", ".join([cell.workload, cell.optimizer, *(a for _, a in cell.axes)]),
-        slots=backends.slots(chosen[0]),
-        steps={size: of_size[0] for size, of_size in sorted(times.items())},
-        evaluation=max(evaluations),
+        slots=backends.slots(of_size[middle]),
+        steps={size: times[size][0] for size in sorted(times)},
+        evaluation=times[middle][2],
         pruning=pruning,
-        start_up=max(starts),
+        start_up=max(start_up for _, start_up, _ in times.values()),
     )
 
 
-def _chosen(studies: Sequence[StudySpecification]) -> list[StudySpecification]:
-    """Returns dense studies of the first network: smallest, largest, middle batch."""
+def _dense(studies: Sequence[StudySpecification]) -> dict[int, StudySpecification]:
+    """Returns a dense study of the first network for each batch size."""
     first = studies[0].cell
     network = first.workload, first.optimizer, first.axes
     of_size: dict[int, StudySpecification] = {}
@@ -89,20 +91,21 @@ def _chosen(studies: Sequence[StudySpecification]) -> list[StudySpecification]:
         if (cell.workload, cell.optimizer, cell.axes) == network:
             dense = replace(cell, sparsity_method=DENSE, sparsity=0.0)
             of_size[cell.batch_size] = replace(study, cell=dense)
-    sizes = sorted(of_size)
-    wanted = dict.fromkeys((sizes[0], sizes[-1], sizes[len(sizes) // 2]))
-    return [of_size[size] for size in wanted]
+    return of_size
 
 
-def _timed(backends: Backends, study: StudySpecification) -> tuple[float, float, float]:
-    """Returns the seconds of a step, of an evaluation, and of the start-up."""
+def _timed(
+    backends: Backends, study: StudySpecification, *, evaluates: bool = True
+) -> tuple[float, float, float]:
+    """Returns the seconds of a step, of the start-up, and of an evaluation or 0."""
     begun = time.monotonic()
     runner = backends.runner(study)
     point = study.workload.draw(study.cell.seed, 1)[0]
     if isinstance(runner, TrainingRunner):
         runner.try_step(point)
-        started = time.monotonic() - begun
-        return *runner.timed(point, STEPS_SECONDS), started
+        start_up = time.monotonic() - begun
+        seconds = runner.step_seconds(point, STEPS_SECONDS)
+        return seconds, start_up, runner.evaluation_seconds() if evaluates else 0.0
     # Evaluations of a simulated trial are a part of its steps.
     state, step = None, 0
     while time.monotonic() - begun < STEPS_SECONDS / 10 or not step:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dps_tf.analysis.law import (
+    Distribution,
     Estimate,
     Observations,
     compare,
@@ -53,6 +54,13 @@ def test_the_table_has_a_row_for_each_pair_and_quantity():
     assert (frame["low"] < 1).all() and (frame["high"] > 1).all()
     assert set(frame["verdict"]) == {"equal within 1.5"}
     assert 0.025 < found.scale.value < 0.1  # The scatter that was put in is 0.05.
+
+
+def test_no_probability_is_negative_by_rounding():
+    for bins in range(2, 300):
+        law = Distribution(-1.0, 0.01, np.full(bins, 1 / bins))
+        for place in (-2.0, -1.0 + 0.01 * bins, 20.0):
+            assert 0 <= law.probability_above(2**place) <= 1
 
 
 def test_probabilities_are_adjusted_as_holm_does():

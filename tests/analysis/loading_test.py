@@ -15,7 +15,8 @@ from dps_tf.analysis.tables import study_key, with_open_ends
 from dps_tf.core import UserError
 from dps_tf.store import StoredTables
 from tests.made_up.specifications import ENVIRONMENT, ERROR
-from tests.made_up.sweeps import GIN, Sweep, make, write_open_study, write_sweep
+from tests.made_up.studies import GIN
+from tests.made_up.sweeps import Sweep, make, write_open_study, write_sweep
 
 SMALL = Sweep(batch_sizes=(32, 64), points=8)
 
@@ -55,7 +56,7 @@ def test_configuration_and_environment_come_along(sweep_dir):
 
 
 def test_several_sweeps_are_one_table(sweep_dir, tmp_path):
-    other = dataclasses.replace(SMALL, workload="fashion", optimizers=("nesterov",))
+    other = dataclasses.replace(SMALL, name="fashion", optimizers=("nesterov",))
     tables = loading.load(sweep_dir, write_sweep(tmp_path, other))
     assert len(tables.results) == 8
     # A name that only one of the sweeps tunes is missing in the other.
@@ -129,7 +130,7 @@ def test_tables_of_some_studies_are_those_of_a_sweep_of_them_alone(sweep_dir, tm
 
 
 def test_threshold_applies_to_the_metric_of_each_study():
-    first, second = make(SMALL), make(dataclasses.replace(SMALL, workload="other"))
+    first, second = make(SMALL), make(dataclasses.replace(SMALL, name="other"))
     metric = "validation/cross_entropy"
     studies = second.studies.assign(
         goal_metric=metric, goal_threshold=0.12, goal=f"{metric} <= 0.12"
@@ -161,7 +162,7 @@ def test_open_study_is_read_from_its_logs(tmp_path):
 
 
 def test_trial_of_an_open_study_has_not_spent_its_budget():
-    made = make(dataclasses.replace(SMALL, hopeless=(32, 64), step_budget=600))
+    made = make(dataclasses.replace(SMALL, step_budget=400))
     assert (made.trials["outcome"] == "incomplete").any()
     still_open = made.studies.assign(closed=False)
     shorter = made.trials.assign(end_step=made.trials["end_step"] - 50)

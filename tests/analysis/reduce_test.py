@@ -11,21 +11,41 @@ from dps_tf.analysis.reduce import results
 from dps_tf.analysis.tables import study_key
 from dps_tf.core import OUTCOMES, Goal, Space, UserError
 from tests.made_up.specifications import ERROR
-from tests.made_up.sweeps import INTERVAL, Truth, random_truth, tables, truth
+from tests.made_up.studies import SyntheticRunner
+from tests.made_up.sweeps import tables, truth
 
 
-def naive(truth: Truth, goal: Goal):
+def random_truth(rng, **changes) -> SyntheticRunner:
+    """Returns 12 curves that fall from about 0.5, some of which diverge."""
+    rate = rng.uniform(0.02, 0.5, (12, 1))
+    level = np.exp(-rate * np.arange(1, 16)) * 0.6
+    errors = np.clip(level + rng.normal(0, 0.03, (12, 15)), 0, 1)
+    errors = np.round(errors, 2)  # Ties, and values equal to the threshold.
+    for trial in np.flatnonzero(rng.random(12) < 0.25):
+        errors[trial, rng.integers(15) :] = np.nan
+    return truth(errors, **changes)
+
+
+def naive(made: SyntheticRunner, goal: Goal):
     """K* and its trial from the full curves, by the slowest possible loop."""
     best = None
-    for trial, errors in enumerate(truth.errors):
-        for place, value in enumerate(errors):
+    for trial, whole in enumerate(made.trials):
+        for place, value in enumerate(whole.errors):
             if np.isnan(value):
                 break
             if goal.reaches(value):
-                key = ((place + 1) * INTERVAL, trial)
+                key = ((place + 1) * made.study.evaluations.interval, trial)
                 best = key if best is None else min(best, key)
                 break
     return best
+
+
+def bounded(made: SyntheticRunner) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Returns the tables if evaluations stop once the goal is out of reach."""
+    studies, trials, curves = tables(made)
+    nearly = 1.05 * made.study.goal.threshold
+    errors = {ERROR: curves[ERROR].clip(upper=nearly)}
+    return studies, trials, curves.assign(is_bound=curves[ERROR] > nearly, **errors)
 
 
 @pytest.mark.parametrize("finishers", [1, 3, 12])
@@ -34,9 +54,9 @@ def test_own_goal_agrees_with_a_naive_loop(seed, finishers):
     made = random_truth(np.random.default_rng(seed), finishers=finishers)
     row = results(*tables(made)).iloc[0]
     assert (row.steps_to_result, row.best_trial) == naive(made, made.study.goal)
-    assert row.bracket_low == row.steps_to_result - INTERVAL
+    assert row.bracket_low == row.steps_to_result - 100
     assert row.steps_bound == ""
-    alone = [dataclasses.replace(made, errors=[row]) for row in made.errors]
+    alone = [dataclasses.replace(made, trials=[each]) for each in made.trials]
     reached = sum(naive(one, made.study.goal) is not None for one in alone)
     assert row.finishers_known >= min(finishers, reached)
     counted = [row[o] for o in OUTCOMES]
@@ -52,10 +72,10 @@ def test_another_goal_is_exact_or_a_bound_that_holds(seed, schedule):
         "race5": {"finishers": 5},
         "stop": {"search_mode": "exhaustive"},
         "full": {"search_mode": "exhaustive", "stop_at_goal": False},
-        "bounds": {"bounds": True},
+        "bounds": {},
     }[schedule]
     made = random_truth(rng, **changes)
-    studied = tables(made)
+    studied = bounded(made) if schedule == "bounds" else tables(made)
     for threshold in (0.02, 0.05, 0.1, 0.104, 0.12, 0.2, 0.4):
         goal = Goal(ERROR, threshold, inclusive=bool(rng.integers(2)))
         row = results(*studied, goal).iloc[0]
@@ -93,8 +113,8 @@ def test_stricter_goal_after_a_race_is_a_lower_bound():
 
 
 def test_bounds_never_prove_that_a_goal_was_reached():
-    made = truth([[0.5, 0.4, 0.1]], bounds=True)
-    row = results(*tables(made), Goal(ERROR, 0.2)).iloc[0]
+    made = truth([[0.5, 0.4, 0.1]])
+    row = results(*bounded(made), Goal(ERROR, 0.2)).iloc[0]
     assert row.steps_bound == ">= 100, <= 300"
     assert (row.bracket_low, row.steps_to_result) == (0, 300)
 
@@ -113,8 +133,7 @@ def test_all_diverged_is_no_bound():
 
 
 def test_failed_trial_makes_an_upper_bound():
-    made = truth([[0.3, 0.2, 0.1], [0.3]], failed={1: "out of memory"})
-    row = results(*tables(made)).iloc[0]
+    row = results(*tables(truth([[0.3, 0.2, 0.1], [0.3]]))).iloc[0]
     assert row.steps_bound == ">= 200, <= 300"
     assert row.steps_to_result == 300 and row.bracket_low == 100
     assert row.failed == 1
@@ -192,27 +211,25 @@ def test_tables_that_do_not_belong_together_are_refused():
 
 
 @pytest.mark.parametrize("change", [{"in_a_row": 3}, {"mean_of": 3}])
-@pytest.mark.parametrize("bounds", [False, True])
-def test_goals_over_several_evaluations_are_asked_of_the_curves(change, bounds):
+@pytest.mark.parametrize("tables_of", [tables, bounded])
+def test_goals_over_several_evaluations_are_asked_of_the_curves(change, tables_of):
     for seed in range(10):
         rng = np.random.default_rng(seed)
         errors = np.clip(rng.uniform(0, 0.3, (6, 14)), 0, None)
-        made = truth(
-            errors, search_mode="exhaustive", stop_at_goal=False, bounds=bounds
-        )
+        made = truth(errors, search_mode="exhaustive", stop_at_goal=False)
         goal = Goal(ERROR, 0.12, **change)
         steps = [goal.first_met(list(row)) for row in errors]
         wanted = min((100 * (s + 1) for s in steps if s is not None), default=np.inf)
-        row = results(*tables(made), goal).iloc[0]
+        row = results(*tables_of(made), goal).iloc[0]
         low = np.inf if pd.isna(row["steps_low"]) else row["steps_low"]
         high = np.inf if pd.isna(row["steps_high"]) else row["steps_high"]
         assert low <= wanted <= high
-        assert bounds or low == high
+        assert tables_of is bounded or low == high
 
 
 def test_cross_entropy_of_an_evaluation_that_stopped_early_may_have_met_a_goal():
     errors = np.array([[0.5, 0.3, 0.2, 0.05, 0.05]])
-    studies, trials, curves = tables(truth(errors, bounds=True))
+    studies, trials, curves = bounded(truth(errors))
     # Known only of whole evaluations, and the true one met the goal at step 200.
     loss = np.where(curves["is_bound"], np.nan, 0.1)
     curves["validation/cross_entropy"] = loss

@@ -281,7 +281,7 @@ def test_a_section_of_ones_own_is_one_function(sections, monkeypatch):
 
 
 def little(kind: str) -> StoredTables:
-    made = make(dataclasses.replace(SMALL, points=2, closed=False))
+    made = make(dataclasses.replace(SMALL, points=2))
     metrics = [name for name in made.curves if "/" in name]
     unknown = pd.array([pd.NA] * len(made.trials), dtype="Int64")
     changes = {"steps_to_result": unknown, "bracket_low": unknown, "end_step": 0}
@@ -291,6 +291,7 @@ def little(kind: str) -> StoredTables:
         changes |= {"outcome": "incomplete"}
     return dataclasses.replace(
         made,
+        studies=made.studies.assign(closed=False),
         trials=made.trials.assign(**changes),
         curves=made.curves.iloc[:0].drop(columns=metrics),
     )

@@ -37,15 +37,10 @@ from dps_tf.core import UserError
 from dps_tf.store import StoredTables
 from tests.analysis.few_sections import context_of, draw_only
 from tests.made_up.specifications import ERROR
-from tests.made_up.sweeps import Sweep, c1_of, c2_of, make
+from tests.made_up.sweeps import Sweep, law_of, make
 
 SMALL = Sweep(sparsities=(0.0,), batch_sizes=(16, 64, 256), points=8, measured=False)
 PAIR = Sweep(batch_sizes=(8, 16, 64, 256), points=8)
-
-
-@functools.cache
-def made_report(sweep: Sweep):
-    return assemble(make(sweep))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -353,8 +348,9 @@ def test_fits_recover_what_was_put_in():
     }
     fit = found.fits["mnist_simple_cnn", "sgd, sparsity 0"]
     # The best of 16 random points is a little slower than the law of the best rate.
-    assert fit.c1.value == pytest.approx(c1_of(0.0), rel=0.15)
-    assert fit.c2.value == pytest.approx(c2_of("sgd"), rel=0.25)
+    c1, c2 = law_of("sgd", 0.0)
+    assert fit.c1.value == pytest.approx(c1, rel=0.15)
+    assert fit.c2.value == pytest.approx(c2, rel=0.25)
 
 
 def test_names_hold_what_tells_curves_apart_and_no_more():
@@ -381,7 +377,7 @@ def test_a_crowd_of_curves_gets_a_panel_per_optimizer():
 
 
 def test_workloads_and_goals_never_share_a_panel():
-    second = dataclasses.replace(SMALL, workload="other", goal=0.02)
+    second = dataclasses.replace(SMALL, name="other", goal=0.02)
     assert naming.naming(make(SMALL, second).results).panels == [
         "mnist_simple_cnn",
         "other",
@@ -501,11 +497,11 @@ def test_one_study_per_cell_is_stated_unless_there_are_repeats():
 
 
 def test_failed_trials_are_warned_of_with_their_first_error():
-    made = make(dataclasses.replace(SMALL, failed=1))
-    failed = made.trials["outcome"] == "failed"
-    errors = made.trials["error"].mask(failed, "ValueError: no such layer.\nLine 2")
-    made = dataclasses.replace(made, trials=made.trials.assign(error=errors))
-    found = cautions_of(loading.tables_of(made))
+    made = make(SMALL)
+    trials = made.trials.copy()
+    texts = ("failed", "ValueError: no such layer.\nLine 2")
+    trials.loc[trials["outcome"] == "censored", ["outcome", "error"]] = texts
+    found = cautions_of(loading.tables_of(dataclasses.replace(made, trials=trials)))
     (caution,) = [c for c in found if c.title == "Failed trials"]
     assert caution.text.endswith("The first error: ValueError: no such layer.")
 
@@ -594,34 +590,36 @@ def test_damaged_files_are_told():
 
 def test_open_sweep_says_so_and_claims_no_more_than_it_knows(monkeypatch):
     draw_only(monkeypatch, "headline", "table", "law")
-    found = made_report(dataclasses.replace(SMALL, closed=False))
+    made = make(SMALL)
+    still_open = made.studies.assign(closed=False, points=SMALL.points + 1)
+    tables = loading.tables_of(dataclasses.replace(made, studies=still_open))
+    found = assemble(tables)
     assert found.state.startswith("3 studies of 3 still open")
     assert "Study still open" in titles(found.cautions)
-    text = report.terminal_text(found, make(SMALL))
+    text = report.terminal_text(found, tables)
     assert "so far" in text and "not finished: 3 studies of 3" in text
     # K* of an open study may still fall, so there is no law yet.
     assert "law" not in [section.name for section in found.sections]
 
 
 def test_single_run_opens_with_its_curve():
-    alone = dataclasses.replace(SMALL, batch_sizes=(64,), points=1)
-    found = made_report(alone)
+    tables = make(dataclasses.replace(SMALL, batch_sizes=(64,), points=1))
+    found = assemble(tables)
     first = found.sections[0]
     assert first.title == "The training curve"
     assert first.illustrations[0].name.startswith("training")
-    text = report.terminal_text(found, make(alone))
+    text = report.terminal_text(found, tables)
     assert text.splitlines()[0].split()[:2] == ["step", ERROR]
-    last = make(alone).curves["step"].max()
+    last = tables.curves["step"].max()
     assert f"{last:,}" in text
 
 
 def test_nobody_reached_the_goal_and_the_report_says_so(tmp_path):
-    hopeless = dataclasses.replace(SMALL, hopeless=SMALL.batch_sizes, step_budget=600)
-    tables = make(hopeless)
+    tables = make(dataclasses.replace(SMALL, step_budget=200))
     found = report.write_report(tables, tmp_path)
     assert "Goal not reached" in titles(found.cautions)
     assert "no K* is known exactly" in found.summary[0]
-    assert "> 600" in report.terminal_text(found, tables)
+    assert "> 200" in report.terminal_text(found, tables)
 
 
 def test_all_trials_diverged_and_the_report_says_so(tmp_path):
@@ -643,7 +641,7 @@ def test_all_trials_diverged_and_the_report_says_so(tmp_path):
 
 
 def test_goal_that_records_cannot_answer_shows_bounds():
-    tables = make(SMALL, goal=0.001)
+    tables = make(SMALL).for_goal(0.001)
     assert tables.results["steps_to_result"].isna().all()
     context = context_of(tables)
     figure = headline(context.curves, context.regimes)
@@ -695,7 +693,7 @@ def test_ends_of_regimes_below_what_was_measured_are_no_values():
 
 
 def test_sentences_never_divide_by_a_missing_point():
-    found = curves_of(dataclasses.replace(SMALL, hopeless=(16, 64)))
+    found = curves_of(dataclasses.replace(SMALL, step_budget=500))
     text = summary(found, regimes.regimes_of(found))
     assert len(text) == 1
     assert text[0].endswith("at batch size 256. 2 batch sizes without a K*.")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -21,14 +20,12 @@ from dps_tf.analysis.tables import (
 )
 from dps_tf.core import CELL_KEY, Cell, UserError
 from tests.made_up.specifications import ERROR
-from tests.made_up.sweeps import random_truth, tables
+from tests.made_up.sweeps import Sweep, make
 
 
 def some():
-    rng = np.random.default_rng(0)
-    cells = [(b, s) for b in (8, 16) for s in (0.0, 0.9)]
-    truths = [random_truth(rng, batch_size=b, sparsity=s) for b, s in cells]
-    return tables(*truths)
+    made = make(Sweep(batch_sizes=(8, 16), interval=200, measured=False))
+    return made.studies, made.trials, made.curves
 
 
 def test_rows_find_their_cell_and_trial_as_a_join_would():

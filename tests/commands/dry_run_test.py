@@ -12,6 +12,7 @@ from dps_tf._keras import keras
 from dps_tf.cli.sweep_run import SweepRun
 from dps_tf.core import UserError
 from dps_tf.models import NETWORKS
+from dps_tf.training import TrainingRunner
 from dps_tf.tuning.options import Options
 from dps_tf.workloads.reading import configure
 from tests.launch.dry_runs import dry_run
@@ -123,6 +124,22 @@ def test_a_program_of_each_network_is_built_at_its_largest_batch(monkeypatch):
     sweep = configure("smoke/quickstart", values=values)
     assert "cells: 6" in SweepRun(sweep, Options("")).try_out()
     assert sorted(built) == [[8], [16]]
+
+
+def test_of_a_network_that_is_pruned_elsewhere_no_dense_trial_is_tried_out(monkeypatch):
+    tried = []
+    original = TrainingRunner.try_step
+
+    def noted(runner, point):
+        tried.append(runner.provenance(0).realised_sparsity)
+        original(runner, point)
+
+    monkeypatch.setattr(TrainingRunner, "try_step", noted)
+    for sparsities, expected in (((0.0, 0.5), [0.5]), ((0.0,), [0.0])):
+        values = {"sweep.sparsities": sparsities, "sweep.sparsity_methods": ("snip",)}
+        SweepRun(configure("smoke/quickstart", values=values), Options("")).try_out()
+        assert tried == pytest.approx(expected, abs=0.01)
+        tried.clear()
 
 
 def broken_network(monkeypatch, **layer):

@@ -19,7 +19,7 @@ from dps_tf.analysis.sweep_status import (
 )
 from dps_tf.core import SweepSpecification
 from dps_tf.store import LocalFiles, SweepLayout, SweepReader, read_json, write_json
-from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.interruption import Interrupted
 from dps_tf.tuning.sweep import describe_shortfall, start_sweep
 from tests import interpreter
 from tests.faults.damage_test import damage
@@ -27,7 +27,6 @@ from tests.made_up.studies import (
     SIX,
     SIX_TRIALS,
     SyntheticRunner,
-    interrupting,
     run,
     study_of,
     trials_of,
@@ -77,12 +76,9 @@ def test_a_closed_cell_with_damage_is_told_and_not_called_finished(
 
 
 def test_an_open_cell_tells_what_is_left(tmp_path):
-    stop = StopRequest()
-    runner = SyntheticRunner(
-        SIX_TRIALS, slice_steps=5, before_slice=interrupting(stop, 8)
-    )
+    runner = SyntheticRunner(SIX_TRIALS, slice_steps=5, stop_at=8)
     with pytest.raises(Interrupted):
-        run(tmp_path, STUDY, runner, stop=stop)
+        run(tmp_path, STUDY, runner)
     [cell], problems = status_of(tmp_path)
     assert not problems and not cell.closed
     assert cell.steps_left > 0 and f"at most {cell.steps_left} steps" in cell.line
@@ -125,10 +121,9 @@ def test_a_cell_that_reached_nothing_tells_how_near_it_came_and_what_to_change(
 
 
 def test_a_running_cell_tells_how_near_it_came_so_far(tmp_path):
-    stop = StopRequest()
-    runner = SyntheticRunner(SHORT, slice_steps=10, before_slice=interrupting(stop, 12))
+    runner = SyntheticRunner(SHORT, slice_steps=10, stop_at=12)
     with pytest.raises(Interrupted):
-        run(tmp_path, STUDY, runner, stop=stop)
+        run(tmp_path, STUDY, runner)
     [cell], _ = status_of(tmp_path)
     assert not cell.closed and cell.advice is None
     history = SweepReader(FILES, str(tmp_path)).study(STUDY.cell.name).history

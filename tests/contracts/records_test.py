@@ -38,7 +38,7 @@ EXAMPLES: dict[str, Any] = {
     "Workload": workload(
         fixed={"momentum": 0.9}, network_arguments={"widths": [3, 4]}, max_draws=9
     ),
-    "StudySpecification": specification(sparsity=0.9, method="snip"),
+    "StudySpecification": specification(sparsity=0.9),
 }
 
 

@@ -10,6 +10,7 @@ import importlib
 import re
 import shlex
 import sys
+from dataclasses import replace
 from types import ModuleType
 
 import numpy as np
@@ -253,6 +254,26 @@ def test_an_open_end_is_printed_as_a_bound():
     assert estimate(kind(2.0, 1.0, 4.0)) == "2 (1 to 4)"
     assert estimate(kind(2.0, 0.0, 4.0)) == "at most 4"
     assert estimate(kind(2.0, 1.0, np.inf)) == "at least 1"
+
+
+@pytest.mark.parametrize(("null", "value", "error"), [(1, 0.6, 0.4), (0, -0.02, 0.011)])
+def test_so_many_seeds_tell_apart_what_is_estimated(null, value, error):
+    """By simulation: the probability reaches 80 % at that number, not at one less."""
+    evidence = module("evidence")
+    ends = np.array([value, value - 1.96 * error, value + 1.96 * error])
+    ends = np.exp2(ends) if null else ends
+    found = evidence.Evidence("", (), *ends, p=0.2, within=3.0, null=null)
+    seeds, comparisons = 2, 4
+    told = int(evidence.seeds_needed(found, seeds, comparisons).split()[0])
+    draws = np.random.default_rng(0).standard_normal(200_000)
+    for number, expected in ((told, True), (told - 1, False)):
+        z = abs(value / (error * np.sqrt(seeds / number)) + draws)
+        p = comparisons * 2 * stats.norm.sf(z)
+        assert (np.mean(p < 0.05) >= 0.8) == expected
+    near = replace(found, value=1.01 if null else 1e-4)
+    many = evidence.seeds_needed(near, 9, comparisons)
+    assert many.startswith("open, as more than 10")
+    assert evidence.seeds_needed(replace(found, within=np.inf), 2, 4) == ""
 
 
 def test_probabilities_are_adjusted_as_another_library_does():

@@ -104,7 +104,6 @@ def test_fingerprint_is_frozen():
     pruned = specification(
         batch_size=64,
         sparsity=0.9,
-        method="snip",
         count="feasible",
         search_mode="exhaustive",
         evaluation_interval=EvaluationInterval(examples=640, minimum=2),

@@ -79,8 +79,8 @@ def test_bad_grid_is_one_sentence(arguments, named):
 
 def test_cells_that_would_share_a_folder_are_refused():
     twins = [
-        specification(workload=workload(name="a-b", optimizer="c")),
-        specification(workload=workload(name="a", optimizer="b-c")),
+        specification(name="a-b", optimizer="c"),
+        specification(name="a", optimizer="b-c"),
     ]
     assert twins[0].cell != twins[1].cell
     with pytest.raises(UserError, match="a-b-c-none"):

@@ -27,8 +27,10 @@ HEADER = "#table-results thead th:nth-child(3)"
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory) -> Path:
-    made = make(Sweep(batch_sizes=(8, 32, 128), points=8, failed=1))
-    record = StoredTables(made.studies, made.trials, made.curves, made.measurements)
+    made = make(Sweep(batch_sizes=(8, 32, 128), points=8))
+    failed = made.trials["outcome"].replace("censored", "failed")
+    trials = made.trials.assign(outcome=failed)
+    record = StoredTables(made.studies, trials, made.curves, made.measurements)
     evil = loading.SweepRecord("sweeps/<b>x", "</pre><script>alert(1)</script>")
     folder = tmp_path_factory.mktemp("report")
     published = read_published("shallue2019/published.csv", ["mnist*cnn*sgd"])

@@ -16,11 +16,8 @@ def children() -> Iterator[Victim]:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def undisturbed() -> dict[str, bytes]:
     """Returns the result tables of the victim's study, run without interruption."""
-    from tests.made_up.studies import SyntheticRunner, run, study_of, tables
+    from tests.made_up import studies
 
-    directory = tmp_path_factory.mktemp("undisturbed")
-    study = study_of(STUDY)
-    run(directory, study, SyntheticRunner(TRIALS, STUDY.interval))
-    return tables(directory, study)
+    return studies.undisturbed(STUDY, TRIALS)

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from dps_tf.analysis import loading
 from dps_tf.core import Space, UserError
-from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.interruption import Interrupted
 from tests.made_up.studies import (
     SIX,
     SIX_TRIALS,
     SyntheticRunner,
-    interrupting,
     launch,
     reader_of,
     study_of,
@@ -43,12 +42,9 @@ def begun(tmp_path_factory) -> Path:
     """A sweep directory whose study was interrupted twice, half way."""
     directory = tmp_path_factory.mktemp("begun")
     for slices in (8, 8):
-        stop = StopRequest()
-        runner = SyntheticRunner(
-            SIX_TRIALS, slice_steps=5, before_slice=interrupting(stop, slices)
-        )
+        runner = SyntheticRunner(SIX_TRIALS, slice_steps=5, stop_at=slices)
         with pytest.raises(Interrupted):
-            launch(directory, [STUDY], runner, stop=stop)
+            launch(directory, [STUDY], runner)
     return directory
 
 

@@ -29,7 +29,7 @@ from tests.made_up.studies import (
     tables,
     trials_of,
 )
-from tests.made_up.sweeps import without_format
+from tests.store.records_test import of_format
 
 pytestmark = pytest.mark.fault
 
@@ -81,7 +81,7 @@ def bytes_written(directory: Path) -> int:
 
 def test_disk_that_is_full_stops_cleanly_at_any_size(children, undisturbed, tmp_path):
     study = study_of(STUDY)
-    run(tmp_path / "whole", study, SyntheticRunner(TRIALS, STUDY.interval))
+    run(tmp_path / "whole", study, SyntheticRunner(TRIALS))
     largest = bytes_written(tmp_path / "whole")
     directory = tmp_path / "sweep"
     codes = []
@@ -111,14 +111,14 @@ def test_cell_that_another_process_runs_is_left_to_it(children, undisturbed, tmp
         kind="synthetic", directory=str(tmp_path), slots=2, seconds=0.02
     )
     wait_for(Path(reader_of(tmp_path, study).layout.log("main")))
-    runner = SyntheticRunner(TRIALS, STUDY.interval)
+    runner = SyntheticRunner(TRIALS)
     outcome = launch(tmp_path, [study], runner)
     assert runner.turns == []
     assert not outcome.ran
     (holder,) = outcome.busy.values()
     assert f"process {child} on " in holder and "last heartbeat" in holder
     assert children.end() == 0
-    again = launch(tmp_path, [study], SyntheticRunner(TRIALS, STUDY.interval))
+    again = launch(tmp_path, [study], SyntheticRunner(TRIALS))
     assert again.finished_before and not again.busy
     assert tables(tmp_path, study) == undisturbed
 
@@ -188,7 +188,7 @@ def test_every_command_refuses_a_directory_of_before_formats(
     sweep = Path(shutil.copytree(simulated, tmp_path / "sweep"))
     for path in [*sweep.rglob("*.json"), sweep / ".dps_tf"]:
         if "keras_tuner" not in path.parts:
-            path.write_bytes(without_format(read_json(LocalFiles(), str(path))))
+            path.write_bytes(of_format(read_json(LocalFiles(), str(path)), None))
     for path in sweep.rglob("*.log"):
         events, _ = read_log(LocalFiles(), str(path))
         plain = [{k: v for k, v in e.items() if k != "format"} for e in events]

@@ -189,7 +189,6 @@ def _synthetic(order: dict[str, Any]) -> int:
 
     runner = SyntheticRunner(
         TRIALS,
-        STUDY.interval,
         slots=order.get("slots", 1),
         slice_steps=5,
         before_slice=lambda trial, step: time.sleep(order.get("seconds", 0.0)),

@@ -8,6 +8,7 @@ import pytest
 
 from dps_tf.store import LocalFiles, StoreError
 from tests.core.naive_race import Study
+from tests.made_up import studies
 from tests.made_up.studies import SyntheticRunner, run, study_of, tables, trials_of
 from tests.store.faulty_files import FaultyFiles, Killed
 
@@ -19,10 +20,8 @@ STUDY = study_of(THREE)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> dict[str, bytes]:
-    directory = tmp_path_factory.mktemp("undisturbed")
-    run(directory, STUDY, SyntheticRunner(TRIALS))
-    return tables(directory, STUDY)
+def undisturbed() -> dict[str, bytes]:
+    return studies.undisturbed(THREE, TRIALS)
 
 
 @pytest.fixture(autouse=True)

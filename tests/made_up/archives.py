@@ -3,58 +3,34 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
-
-def _range(kind: str, low: float, high: float, scale: str) -> dict[str, Any]:
-    return {"type": kind, "min_value": low, "max_value": high, "scale": scale}
-
-
+LOG = {"min_value": 1e-4, "max_value": 10.0, "scale": "LOG_SCALE"}
+REVERSE = {"min_value": 0.9, "max_value": 0.9999, "scale": "REVERSE_LOG_SCALE"}
+STEPS = {"min_value": 300_000, "max_value": 600_000}
 CONFIGS = {
-    "learning_rate": _range("DOUBLE", 1e-4, 10.0, "LOG_SCALE"),
-    "momentum": _range("DOUBLE", 0.9, 0.9999, "REVERSE_LOG_SCALE"),
-    "learning_rate_decay_steps": _range("INTEGER", 300_000, 600_000, ""),
+    "learning_rate": {"type": "DOUBLE", **LOG},
+    "momentum": {"type": "DOUBLE", **REVERSE},
+    "learning_rate_decay_steps": {"type": "INTEGER", **STEPS},
     "label_smoothing": {"type": "DISCRETE", "feasible_points": [0, 0.01, 0.1]},
 }
-PARAMETERS = {
-    "learning_rate": 0.1,
-    "momentum": 0.99,
-    "learning_rate_decay_steps": 400_000,
-    "label_smoothing": 0.01,
-}
+PARAMETERS = dict(zip(CONFIGS, (0.1, 0.99, 400_000, 0.01), strict=True))
 
 
 def write_study(root, dataset, model, optimizer, batch_size, trials, **fields):
     """Writes one study; `trials` is a list of (status, steps, errors)."""
     folder = root / dataset / model / optimizer / str(batch_size)
-    study = {
-        "batch_size": batch_size,
-        "dataset": dataset,
-        "model": model,
-        "optimizer": optimizer,
-        "early_stopping": False,
-        "parameter_configs": CONFIGS,
-        "train_steps": 3000,
-        **fields,
-    }
-    for trial_id, (status, steps, errors) in enumerate(trials, start=1):
-        place = folder / str(trial_id)
+    for number, (status, steps, errors) in enumerate(trials, start=1):
+        place = folder / str(number)
         place.mkdir(parents=True)
-        metadata = {
-            "trial_id": trial_id,
-            "parameters": PARAMETERS,
-            "steps": int(steps[-1]) if len(steps) else 0,
-            "status": status,
-            "_internal_study_name": "x",
-        }
-        (place / "metadata.json").write_text(json.dumps(metadata))
-        errors = np.asarray(errors, float)
-        metrics = {"train/cross_entropy_error": 2 * errors}
-        metrics["val/classification_error"] = errors
-        curve = pd.DataFrame({"step": np.asarray(steps, int), **metrics})
+        trial = {"trial_id": number, "parameters": PARAMETERS, "status": status}
+        trial["steps"] = int(max(steps, default=0))
+        (place / "metadata.json").write_text(json.dumps(trial))
+        curve = pd.DataFrame({"step": steps, "val/classification_error": errors})
         curve.to_csv(place / "measurements.csv", index=False, na_rep="nan")
+    study = {"dataset": dataset, "model": model, "optimizer": optimizer}
+    study |= {"batch_size": batch_size, "parameter_configs": CONFIGS}
+    study |= {"train_steps": 3000, **fields}
     (folder / "study.json").write_text(json.dumps(study))
     return folder

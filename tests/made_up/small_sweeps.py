@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 from dps_tf.core import SweepSpecification
-from dps_tf.store import SweepLayout, files_for
+from dps_tf.store import LocalFiles, SweepLayout
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
-from dps_tf.tuning.resources import Resources
 from dps_tf.tuning.sweep import Sweep, SweepOutcome
 from dps_tf.workloads.reading import read_configuration
 
@@ -35,27 +31,21 @@ BINDINGS = (
 )
 
 
-def configured(
-    bindings: Sequence[str], names: Sequence[str] = ()
-) -> SweepSpecification:
+def configured(bindings, names=()) -> SweepSpecification:
     """Returns the sweep of shipped files and bindings, its names checked."""
-    sweep, _ = read_configuration(list(names), list(bindings))
-    options = Options("unused")
-    Backends(options, files_for(options.sweep_dir)).check(sweep)
+    sweep, _ = read_configuration(names, bindings)
+    Backends(Options(""), LocalFiles()).check(sweep)
     return sweep
 
 
-def launched(
-    directory: Path, sweep: SweepSpecification, resources: Resources | None = None
-) -> SweepOutcome:
+def launched(directory, sweep, resources=None) -> SweepOutcome:
     """Runs a sweep in a directory; returns what became of its cells."""
-    options = Options(str(directory))
-    files = files_for(options.sweep_dir)
+    files, options = LocalFiles(), Options(str(directory))
     backends = Backends(options, files, resources)
     return Sweep(files, sweep, options, backends, StopRequest()).run("")
 
 
-def trained(directory: Path, more: Sequence[str] = ()) -> SweepLayout:
+def trained(directory, more=()) -> SweepLayout:
     """Returns the layout of a sweep of BINDINGS and more, after it has been run."""
     launched(directory, configured([*BINDINGS, *more]))
     return SweepLayout(str(directory))

@@ -27,8 +27,9 @@ from dps_tf.store import (
 )
 from dps_tf.store.layout import segments
 from tests.made_up import specifications
-from tests.made_up.sweeps import closing, without_format
+from tests.made_up.sweeps import closing
 from tests.store.object_store import MemoryFiles
+from tests.store.records_test import of_format
 
 MEASURED = {
     "trial": 0,
@@ -192,7 +193,7 @@ def test_what_has_the_form_of_before_is_refused_and_stays_as_it_is(left):
         files.write_atomic(f"{segments(log)}/00000001", encode_event(session))
         paths[left] = log
     else:
-        files.write_atomic(paths[left], without_format(read_json(files, paths[left])))
+        files.write_atomic(paths[left], of_format(read_json(files, paths[left]), None))
     before = dict(files.objects)
     told = f"^{paths[left]} was written before formats had numbers, .* commit 31a3605"
     with pytest.raises(OtherFormatError, match=told):

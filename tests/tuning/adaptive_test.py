@@ -9,11 +9,11 @@ import pytest
 from dps_tf.analysis.loading import load
 from dps_tf.core import Space, UserError
 from dps_tf.store import encode_event, scan
-from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.interruption import Interrupted
 from tests.core.naive_race import Study, WholeTrial, answer
+from tests.made_up.specifications import MOMENTUM_SPACE
 from tests.made_up.studies import (
     SyntheticRunner,
-    interrupting,
     reader_of,
     rows_of,
     run,
@@ -23,9 +23,6 @@ from tests.made_up.studies import (
 
 RANDOM = "keras_tuner.oracles.RandomSearchOracle"
 BAYESIAN = "keras_tuner.oracles.BayesianOptimizationOracle"
-SPACE = Space.from_dict(
-    {"learning_rate": ("log", 1e-4, 1.0), "momentum": ("reverse_log", 0.9, 0.9999)}
-)
 FIVE = Study(
     0.25, 10, 50, points=5, finishers=1, feasible=False, max_draws=0, exhaustive=True
 )
@@ -41,7 +38,7 @@ TRIALS = [
 def study(oracle: str, **changes):
     return study_of(
         FIVE,
-        space=SPACE,
+        space=MOMENTUM_SPACE,
         oracle=oracle,
         oracle_arguments={"num_initial_points": 2} if oracle == BAYESIAN else {},
         fixed={"decay": 0.5},
@@ -51,12 +48,13 @@ def study(oracle: str, **changes):
 
 @pytest.mark.parametrize("oracle", [RANDOM, BAYESIAN])
 def test_trials_run_one_by_one_each_to_its_own_goal(tmp_path, oracle):
-    runner = SyntheticRunner(TRIALS, slots=3)
+    alone, runner = [], SyntheticRunner(TRIALS, slots=3)
+    runner.before_slice = lambda trial, step: alone.append(runner.busy == [trial])
     run(tmp_path, study(oracle), runner)
     assert [turn.trial for turn in runner.turns] == sorted(
         t.trial for t in runner.turns
     )
-    assert runner.most_at_once == 1
+    assert alone and all(alone)
     found = load(tmp_path).trials
     assert rows_of(found) == list(answer(TRIALS, FIVE).rows)
     assert found["learning_rate"].between(1e-4, 1.0).all()
@@ -69,12 +67,9 @@ def test_trials_run_one_by_one_each_to_its_own_goal(tmp_path, oracle):
 def test_interrupted_search_draws_the_same_points_again(tmp_path, oracle):
     run(tmp_path / "whole", study(oracle), SyntheticRunner(TRIALS))
     for _ in range(100):
-        stop = StopRequest()
-        runner = SyntheticRunner(
-            TRIALS, slice_steps=4, before_slice=interrupting(stop, 9)
-        )
+        runner = SyntheticRunner(TRIALS, slice_steps=4, stop_at=9)
         try:
-            run(tmp_path / "parts", study(oracle), runner, stop=stop)
+            run(tmp_path / "parts", study(oracle), runner)
             break
         except Interrupted:
             continue
@@ -113,10 +108,8 @@ def test_failing_trial_stops_nobody_and_is_tried_again(tmp_path):
 
 
 def test_a_recorded_point_that_the_oracle_would_not_choose_is_refused(tmp_path):
-    stop = StopRequest()
-    interrupted = SyntheticRunner(TRIALS, before_slice=interrupting(stop, 6))
     with pytest.raises(Interrupted):
-        run(tmp_path, study(RANDOM), interrupted, stop=stop)
+        run(tmp_path, study(RANDOM), SyntheticRunner(TRIALS, stop_at=6))
     log = Path(reader_of(tmp_path, study(RANDOM)).layout.log("main"))
     events = scan(log.read_bytes()).events
     for event in events:
@@ -130,7 +123,7 @@ def test_a_recorded_point_that_the_oracle_would_not_choose_is_refused(tmp_path):
 def test_search_stops_once_enough_trials_are_feasible(tmp_path):
     feasible = study_of(
         Study(0.25, 10, 50, 2, 1, feasible=True, max_draws=9, exhaustive=True),
-        space=SPACE,
+        space=MOMENTUM_SPACE,
         oracle=RANDOM,
     )
     runner = SyntheticRunner([TRIALS[2], *TRIALS, *TRIALS])

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -11,16 +13,14 @@ from hypothesis import strategies as st
 
 from dps_tf.core import Job, TurnReport
 from dps_tf.store import Irreproducible, StoreError, StudyHistory, study_record
-from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.interruption import Interrupted
 from tests.core.naive_race import Study, answer
 from tests.core.race_test import studies
 from tests.made_up.studies import (
     SIX,
     SIX_TRIALS,
     SyntheticRunner,
-    Watch,
-    frame,
-    interrupting,
+    frames,
     reader_of,
     rows_of,
     run,
@@ -34,6 +34,12 @@ from tests.store.object_store import MemoryFiles
 STUDY = study_of(SIX)
 
 
+def a_look_takes(seconds: float):
+    """Patches the clock by which states are saved."""
+    clock = SimpleNamespace(monotonic=itertools.count(seconds, seconds).__next__)
+    return mock.patch.object(study_record, "time", clock)
+
+
 @settings(max_examples=60)
 @given(studies(), st.sampled_from([1, 2, 4]), st.integers(1, 12))
 def test_tables_are_those_of_the_naive_rule_for_any_slots_and_slices(
@@ -41,11 +47,12 @@ def test_tables_are_those_of_the_naive_rule_for_any_slots_and_slices(
 ):
     study, trials = found
     disk, asked = MemoryFiles(), study_of(study)
-    runner = SyntheticRunner(trials, study.interval, slots, slice_steps)
+    runner = SyntheticRunner(trials, slots, slice_steps)
     assert run(disk, asked, runner).decided
     expected = answer(trials, study)
-    assert rows_of(frame(disk, asked, "trials")) == list(expected.rows)
-    curves = frame(disk, asked, "curves")
+    found = frames(disk, asked)
+    assert rows_of(found["trials"]) == list(expected.rows)
+    curves = found["curves"]
     for number, row in enumerate(expected.rows):
         steps = list(curves[curves["trial"] == number]["step"])
         last = row.end_step if row.diverged_step is None else row.diverged_step - 1
@@ -60,18 +67,15 @@ def test_interruptions_leave_no_trace_in_the_tables(found, seed):
     rng = random.Random(seed)
     disk, asked, said = MemoryFiles(), study_of(study), []
     for _ in range(200):
-        stop = StopRequest()
         runner = SyntheticRunner(
             trials,
-            study.interval,
             slots=rng.choice([1, 2, 4]),
             slice_steps=rng.randint(1, 12),
-            before_slice=interrupting(stop, rng.randint(1, 8)),
+            stop_at=rng.randint(1, 8),
         )
         try:
-            watch = Watch(rng.choice([0.0, 30.0]))
-            with mock.patch.object(study_record, "time", watch):
-                run(disk, asked, runner, stop, say=said.append)
+            with a_look_takes(rng.choice([0.0, 30.0])):
+                run(disk, asked, runner, say=said.append)
             break
         except Interrupted:
             assert not reader_of(disk, asked).result().decided
@@ -112,13 +116,13 @@ def test_kill_after_any_write_leaves_a_study_that_goes_on(found, often, seed):
     rng = random.Random(seed)
     expected = undisturbed(study, trials)
     disk, asked = KeptFiles(), study_of(study)
-    runner = SyntheticRunner(trials, study.interval, slots=2, slice_steps=4)
-    with mock.patch.object(study_record, "time", Watch(30.0 if often else 0.0)):
+    runner = SyntheticRunner(trials, slots=2, slice_steps=4)
+    with a_look_takes(30.0 if often else 0.0):
         run(disk, asked, runner)
     writes = range(len(disk.history))
     for write in rng.sample(writes, min(12, len(writes))):
         second, said = disk.after(write), []
-        run(second, asked, SyntheticRunner(trials, study.interval), say=said.append)
+        run(second, asked, SyntheticRunner(trials), say=said.append)
         # The log is on the disk before the states are.
         lost = "note: No state is left"
         assert all(told.startswith(lost) for told in said)
@@ -130,7 +134,8 @@ def test_slots_execute_little_more_than_the_floor(slots):
     disk, runner = MemoryFiles(), SyntheticRunner(SIX_TRIALS, slots=slots)
     run(disk, STUDY, runner)
     floor = sum(row.end_step for row in answer(SIX_TRIALS, SIX).rows)
-    assert floor <= runner.steps <= floor + 2 * slots * SIX.interval
+    steps = sum(turn.last - turn.first for turn in runner.turns)
+    assert floor <= steps <= floor + 2 * slots * SIX.interval
 
 
 def test_trials_run_side_by_side_in_as_many_slots_as_there_are():
@@ -172,7 +177,7 @@ def test_failing_trial_is_tried_alone_and_stops_nobody(slots, at):
         SIX_TRIALS, slots=slots, slice_steps=2, before_slice=failing(1, at=at)
     )
     run(disk, STUDY, runner)
-    found = frame(disk, STUDY, "trials").set_index("trial")
+    found = frames(disk, STUDY)["trials"].set_index("trial")
     assert found.loc[1, "outcome"] == "failed"
     assert "MemoryError: no memory for trial 1" in found.loc[1, "error"]
     assert found.loc[1, "end_step"] == at // 10 * 10
@@ -248,7 +253,7 @@ def test_trial_that_cannot_be_pruned_fails_and_stops_nobody():
 
     disk = MemoryFiles()
     run(disk, STUDY, Unprunable(SIX_TRIALS, slots=2))
-    found = frame(disk, STUDY, "trials").set_index("trial")
+    found = frames(disk, STUDY)["trials"].set_index("trial")
     assert found.loc[1, "outcome"] == "failed"
     assert "no memory for scores" in found.loc[1, "error"]
     assert list(found["outcome"]).count("failed") == 1
@@ -279,7 +284,6 @@ def test_errors_that_are_no_trials_own_end_the_run_with_all_saved(error):
     with pytest.raises(type(error)):
         run(disk, STUDY, runner)
     assert reader_of(disk, STUDY).history[4].failures == []
-    done = sum(turn.last - turn.first for turn in runner.turns)
     again = SyntheticRunner(SIX_TRIALS)
     run(disk, STUDY, again)
     assert tables(disk, STUDY) == undisturbed(SIX, SIX_TRIALS)
@@ -287,15 +291,13 @@ def test_errors_that_are_no_trials_own_end_the_run_with_all_saved(error):
         turn.first
         >= max((t.last for t in runner.turns if t.trial == turn.trial), default=0)
         for turn in again.turns
-    ), done
+    )
 
 
 def test_other_numbers_for_an_evaluation_that_is_known_are_refused():
     disk = MemoryFiles()
-    stop = StopRequest()
-    runner = SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 9))
     with pytest.raises(Interrupted):
-        run(disk, STUDY, runner, stop)
+        run(disk, STUDY, SyntheticRunner(SIX_TRIALS, stop_at=9))
     for path in [path for path in disk.objects if "/states/" in path]:
         disk.remove(path)
     other = trials_of(*[[0.5] * 5] * 6)
@@ -321,16 +323,15 @@ def test_versions_may_stop_an_evaluation_elsewhere_and_differ_in_nothing_else():
 
 
 def test_a_stop_that_comes_first_of_all_changes_nothing():
-    disk, stop = MemoryFiles(), StopRequest()
-    stop.set()
     runner = SyntheticRunner(SIX_TRIALS)
+    runner.stop.set()
     with pytest.raises(Interrupted):
-        run(disk, STUDY, runner, stop)
+        run(MemoryFiles(), STUDY, runner)
     assert runner.turns == []
 
 
 def test_a_stop_that_comes_when_all_is_decided_is_no_interruption():
-    disk, stop = MemoryFiles(), StopRequest()
-    run(disk, STUDY, SyntheticRunner(SIX_TRIALS))
-    stop.set()
-    assert run(disk, STUDY, SyntheticRunner(SIX_TRIALS), stop).decided
+    disk, runner = MemoryFiles(), SyntheticRunner(SIX_TRIALS)
+    run(disk, STUDY, runner)
+    runner.stop.set()
+    assert run(disk, STUDY, runner).decided

@@ -22,8 +22,7 @@ from tests.made_up.studies import (
     SIX,
     SIX_TRIALS,
     SyntheticRunner,
-    Watch,
-    frame,
+    frames,
     reader_of,
     rows_of,
     run,
@@ -59,7 +58,6 @@ class LosingRunner(SyntheticRunner):
     live: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._chance = random.Random(self.seed)
         self._guard = threading.Lock()
         self.live = list(range(self.slots))
@@ -116,59 +114,58 @@ class LosingRunner(SyntheticRunner):
 def test_slots_that_are_lost_leave_no_trace_in_the_tables(found, slots, seed):
     study, trials = found
     disk, asked = MemoryFiles(), study_of(study)
-    runner = LosingRunner(trials, study.interval, slots, seed=seed, chance=0.2)
+    runner = LosingRunner(trials, slots, seed=seed, chance=0.2)
     # Nearly every look is a snapshot: a loss costs all that was not saved.
-    with mock.patch.object(study_record, "time", Watch(seconds_per_look=20.0)):
+    with mock.patch.object(study_record, "time", SlowFiles()):
         assert run(disk, asked, runner).decided
-    assert rows_of(frame(disk, asked, "trials")) == list(answer(trials, study).rows)
+    assert rows_of(frames(disk, asked)["trials"]) == list(answer(trials, study).rows)
     assert tables(disk, asked) == undisturbed(study, trials)
     known = reader_of(disk, asked).history.trials.values()
     assert known and not any(trial.failures for trial in known)
 
 
 class SlowFiles(MemoryFiles):
-    """A disk on which saving states takes ten seconds, by a clock of its own."""
+    """A disk on which saving states takes ten seconds, by its clock: 20 s a look."""
 
-    def __init__(self, watch: Watch):
-        super().__init__()
-        self.watch, self.saves = watch, 0
+    now, saves = 0.0, 0
+
+    def monotonic(self) -> float:
+        self.now += 20.0
+        return self.now
 
     def write_many(self, contents: Mapping[str, bytes]) -> None:
         super().write_many(contents)
-        self.watch.now += 10.0
+        self.now += 10.0
         self.saves += 1
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5])
 def test_saving_takes_no_more_than_its_share_of_the_time(monkeypatch, share):
     monkeypatch.setattr(study_record, "SNAPSHOT_SHARE", share)
-    watch = Watch(seconds_per_look=20.0)
-    files = SlowFiles(watch)
-    monkeypatch.setattr(study_record, "time", watch)
+    files = SlowFiles()
+    monkeypatch.setattr(study_record, "time", files)
     run(files, STUDY, SyntheticRunner(SIX_TRIALS))
     # The first comes before anything is known, two because all is at an end: the states
     # and the tables.
-    assert 3 <= files.saves <= 3 + share * watch.now / 10.0
+    assert 3 <= files.saves <= 3 + share * files.now / 10.0
 
 
 def test_one_slow_save_does_not_put_off_the_next_for_ever(monkeypatch):
     monkeypatch.setattr(study_record, "SNAPSHOT_SHARE", 1e-6)
     monkeypatch.setattr(study_record, "SNAPSHOT_LIMIT", 200.0)
-    watch = Watch(seconds_per_look=20.0)
-    files = SlowFiles(watch)
-    monkeypatch.setattr(study_record, "time", watch)
+    files = SlowFiles()
+    monkeypatch.setattr(study_record, "time", files)
     run(files, STUDY, SyntheticRunner(SIX_TRIALS))
     # A look may come late by two, and saving itself takes one and a half.
-    assert files.saves >= watch.now / (200.0 + 2 * 20.0 + 30.0) - 1
+    assert files.saves >= files.now / (200.0 + 2 * 20.0 + 30.0) - 1
     assert files.saves > 3
 
 
 def test_the_log_is_written_while_saving_states_waits(monkeypatch):
     monkeypatch.setattr(study_record, "SNAPSHOT_SHARE", 1e-6)
     monkeypatch.setattr(study_record, "SNAPSHOT_LIMIT", math.inf)
-    watch = Watch(seconds_per_look=20.0)
-    monkeypatch.setattr(study_record, "time", watch)
-    files = SlowFiles(watch)
+    files = SlowFiles()
+    monkeypatch.setattr(study_record, "time", files)
     known = []
 
     def look(trial: int, step: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from dps_tf.analysis.loading import load
 from dps_tf.core import Goal, Space, UserError
 from dps_tf.store import NETWORK, LocalFiles, read_json
-from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.interruption import Interrupted
 from dps_tf.tuning.study import is_finished
 from tests.core.naive_race import answer
 from tests.made_up.specifications import ENVIRONMENT, ERROR
@@ -20,7 +20,6 @@ from tests.made_up.studies import (
     SIX_TRIALS,
     TRAINING_INPUTS,
     SyntheticRunner,
-    interrupting,
     reader_of,
     rows_of,
     run,
@@ -90,26 +89,20 @@ def test_changed_configuration_is_refused_with_the_difference(undisturbed, name)
 
 
 def test_other_data_are_refused(undisturbed):
+    other = ENVIRONMENT, {**TRAINING_INPUTS, "content_hash": "decaf"}
     with pytest.raises(UserError, match=r"other data.*c0ffee.*decaf"):
-        run(
-            undisturbed,
-            STUDY,
-            SyntheticRunner(SIX_TRIALS),
-            training_inputs={**TRAINING_INPUTS, "content_hash": "decaf"},
-        )
+        run(undisturbed, STUDY, SyntheticRunner(SIX_TRIALS, inputs=other))
+
+
+def inputs_of(network: str) -> tuple[dict, dict]:
+    return ENVIRONMENT, {**TRAINING_INPUTS, NETWORK: network}
 
 
 def test_another_network_is_refused(tmp_path):
     def stopped(network: str) -> None:
-        stop = StopRequest()
+        runner = SyntheticRunner(SIX_TRIALS, stop_at=3, inputs=inputs_of(network))
         with pytest.raises(Interrupted):
-            run(
-                tmp_path,
-                STUDY,
-                SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 3)),
-                stop=stop,
-                training_inputs={**TRAINING_INPUTS, NETWORK: network},
-            )
+            run(tmp_path, STUDY, runner)
 
     stopped("c0ffee" * 10)
     with pytest.raises(UserError, match=r"another network: .*c0ffeec0ffee .* decafdec"):
@@ -126,46 +119,34 @@ def test_a_study_whose_trials_all_failed_at_once_begins_anew_with_the_repaired_n
 
     said: list[str] = []
     for network in ("c0ffee" * 10, "decaf" * 12):
-        inputs = {**TRAINING_INPUTS, NETWORK: network}
+        inputs = inputs_of(network)
         for _ in range(3):
-            runner = SyntheticRunner(SIX_TRIALS, before_slice=broken)
-            result = run(
-                tmp_path, STUDY, runner, training_inputs=inputs, say=said.append
-            )
+            runner = SyntheticRunner(SIX_TRIALS, before_slice=broken, inputs=inputs)
+            result = run(tmp_path, STUDY, runner, say=said.append)
             assert {trial.outcome for trial in result.trials} == {"failed"}
     assert sum("is begun anew with another network" in line for line in said) == 1
-    inputs = {**TRAINING_INPUTS, NETWORK: "f00d" * 15}
-    run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS), training_inputs=inputs)
+    run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS, inputs=inputs_of("f00d" * 15)))
     assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
 
 
 def test_another_machine_is_refused_allowed_by_flag_and_recorded(undisturbed, tmp_path):
-    stop = StopRequest()
-    interrupted = SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 5))
     with pytest.raises(Interrupted):
-        run(tmp_path, STUDY, interrupted, stop=stop)
+        run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS, stop_at=5))
     other = {**ENVIRONMENT, "instruction_sets": "avx512f"}
+    elsewhere = SyntheticRunner(SIX_TRIALS, inputs=(other, TRAINING_INPUTS))
     with pytest.raises(
         UserError, match=r"recorded 'avx2', here 'avx512f'.*--allow_other"
     ):
-        run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS), environment=other)
-    run(
-        tmp_path,
-        STUDY,
-        SyntheticRunner(SIX_TRIALS),
-        environment=other,
-        allow_other_machine=True,
-    )
+        run(tmp_path, STUDY, elsewhere)
+    run(tmp_path, STUDY, elsewhere, allow_other_machine=True)
     record = read_json(LocalFiles(), reader_of(tmp_path, STUDY).layout.study)
     assert record["environments"] == [ENVIRONMENT, other]
     assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
 
 
 def test_another_machine_may_round_otherwise_where_it_is_allowed(tmp_path):
-    stop = StopRequest()
-    interrupted = SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 9))
     with pytest.raises(Interrupted):
-        run(tmp_path, STUDY, interrupted, stop=stop)
+        run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS, stop_at=9))
     for state in Path(reader_of(tmp_path, STUDY).layout.states).iterdir():
         state.unlink()
     # Errors of 1 there are 0.9 here, and all that is known is trained again.
@@ -174,13 +155,8 @@ def test_another_machine_may_round_otherwise_where_it_is_allowed(tmp_path):
         for t in SIX_TRIALS
     ]
     other = {**ENVIRONMENT, "instruction_sets": "avx512f"}
-    run(
-        tmp_path,
-        STUDY,
-        SyntheticRunner(here),
-        environment=other,
-        allow_other_machine=True,
-    )
+    elsewhere = SyntheticRunner(here, inputs=(other, TRAINING_INPUTS))
+    run(tmp_path, STUDY, elsewhere, allow_other_machine=True)
     curves = load(tmp_path).curves
     first = curves[curves["trial"] == 0].sort_values("step")
     assert list(first[ERROR]) == [1, 1, 0.9, 0.9]
@@ -257,10 +233,8 @@ def test_keras_tuner_says_nothing_while_a_study_runs(tmp_path, capfd):
 
 
 def test_keras_tuner_writes_nothing_before_a_study_is_decided(tmp_path):
-    stop = StopRequest()
-    interrupted = SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 5))
     with pytest.raises(Interrupted):
-        run(tmp_path, STUDY, interrupted, stop=stop)
+        run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS, stop_at=5))
     assert not keras_tuner_files(tmp_path)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
 import threading
@@ -11,14 +12,13 @@ import pytest
 
 from dps_tf.core import (
     StudyResult,
-    StudySpecification,
     SweepSpecification,
     TrialResult,
     UserError,
 )
 from dps_tf.store import LocalFiles, Lock, LockLost, Owner, SweepLayout, read_json
 from dps_tf.tuning import sweep
-from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.interruption import Interrupted
 from dps_tf.tuning.sweep import (
     SweepOutcome,
     check_directory,
@@ -28,6 +28,7 @@ from dps_tf.tuning.sweep import (
 )
 from tests.core.naive_race import Study
 from tests.made_up.studies import (
+    GIN,
     MEMORY,
     SyntheticRunner,
     launch,
@@ -44,14 +45,10 @@ SWEEP = SweepSpecification(CELLS)
 
 
 def test_cells_run_in_order_and_each_is_told(tmp_path):
-    order, said = [], []
-
-    def runner_of(study: StudySpecification) -> SyntheticRunner:
-        order.append(study.cell.batch_size)
-        return SyntheticRunner(TRIALS)
-
-    outcome = launch(tmp_path, CELLS, runner_of, say=said.append)
-    assert order == [8, 16, 32]
+    order, said, runner = [], [], SyntheticRunner(TRIALS)
+    runner.before_slice = lambda *_: order.append(runner.study.cell.batch_size)
+    outcome = launch(tmp_path, CELLS, runner, say=said.append)
+    assert [size for size, _ in itertools.groupby(order)] == [8, 16, 32]
     assert list(outcome.ran) == [study.cell.name for study in CELLS]
     assert outcome.failed == [] and outcome.busy == {}
     assert len(said) == 3
@@ -59,34 +56,27 @@ def test_cells_run_in_order_and_each_is_told(tmp_path):
     layout = SweepLayout(str(tmp_path))
     cells = read_json(LocalFiles(), layout.sweep)["cells"]
     assert cells == [study.cell.name for study in CELLS]
-    assert LocalFiles().read_bytes(layout.config) == b"workload.points = 3\n"
+    assert LocalFiles().read_bytes(layout.config) == GIN.encode()
 
 
 def test_finished_cells_are_not_run_again_and_need_no_runner(tmp_path):
-    for study in CELLS[:2]:
+    for study in CELLS[1:]:
         run(tmp_path, study, SyntheticRunner(TRIALS))
-
-    def runner_of(study: StudySpecification) -> SyntheticRunner:
-        assert study.cell.batch_size == 32
-        return SyntheticRunner(TRIALS)
-
-    outcome = launch(tmp_path, CELLS, runner_of)
-    assert outcome.finished_before == [study.cell.name for study in CELLS[:2]]
-    assert list(outcome.ran) == [CELLS[2].cell.name]
-    again = launch(tmp_path, CELLS, lambda study: pytest.fail("nothing is left to run"))
-    assert len(again.finished_before) == 3 and not again.ran
+    left, idle = SyntheticRunner(TRIALS), SyntheticRunner(TRIALS)
+    outcome = launch(tmp_path, CELLS, left)
+    assert outcome.finished_before == [study.cell.name for study in CELLS[1:]]
+    assert list(outcome.ran) == [CELLS[0].cell.name] and left.study == CELLS[0]
+    again = launch(tmp_path, CELLS, idle)
+    assert len(again.finished_before) == 3 and not again.ran and idle.study is None
 
 
 def test_failed_trial_in_one_cell_does_not_stop_the_next(tmp_path):
-    def runner_of(study: StudySpecification) -> SyntheticRunner:
-        def before_slice(trial: int, step: int) -> None:
-            if study.cell.batch_size == 8 and trial == 0:
-                raise MemoryError("no memory")
+    def before_slice(trial: int, step: int) -> None:
+        if runner.study.cell.batch_size == 8 and trial == 0:
+            raise MemoryError("no memory")
 
-        return SyntheticRunner(TRIALS, before_slice=before_slice)
-
-    said: list[str] = []
-    outcome = launch(tmp_path, CELLS, runner_of, say=said.append)
+    said, runner = [], SyntheticRunner(TRIALS, before_slice=before_slice)
+    outcome = launch(tmp_path, CELLS, runner, say=said.append)
     assert outcome.failed == [CELLS[0].cell.name]
     assert "no trial reached the goal" in said[0] and "1 failed" in said[0]
     assert len(outcome.ran) == 3
@@ -148,7 +138,7 @@ class Elsewhere:
 
     def __init__(self, monkeypatch, beats: bool) -> None:
         self.waited, self.beats = 0.0, beats
-        self.files = MemoryFiles()
+        self.files, self.runner = MemoryFiles(), SyntheticRunner(TRIALS)
         self._thread, self._real_sleep = threading.get_ident(), time.sleep
         self.cell = SweepLayout(MEMORY).cell(CELLS[0].cell.name)
         owner = Owner(1, "", "far", "another machine", 0.0, "far")
@@ -176,9 +166,8 @@ class Elsewhere:
         if self.waited > self._alarm[0]:
             self._alarm[1]()
 
-    def run(self, stop: StopRequest | None = None) -> SweepOutcome:
-        runner = SyntheticRunner(TRIALS)
-        return launch(self.files, CELLS[:1], runner, stop)
+    def run(self) -> SweepOutcome:
+        return launch(self.files, CELLS[:1], self.runner)
 
 
 def test_cell_of_an_owner_elsewhere_that_died_is_run_after_two_minutes(monkeypatch):
@@ -204,10 +193,9 @@ def test_cell_of_an_owner_elsewhere_that_lives_is_left_to_it(monkeypatch):
 def test_waiting_for_an_owner_elsewhere_ends_with_a_signal(monkeypatch):
     far = Elsewhere(monkeypatch, beats=False)
     assert far.lock.acquire()
-    stop = StopRequest()
-    far.at(3, stop.set)
+    far.at(3, far.runner.stop.set)
     with pytest.raises(Interrupted):
-        far.run(stop)
+        far.run()
     assert far.waited < 5
 
 

@@ -83,7 +83,7 @@ class Distribution:
 
     @cached_property
     def _below(self) -> Floats:
-        return np.concatenate([[0.0], np.cumsum(self.masses)])
+        return np.concatenate([[0.0], np.minimum(np.cumsum(self.masses), 1.0)])
 
     def quantiles(self, levels: Sequence[float]) -> Floats:
         """Returns quantiles of the quantity itself."""
