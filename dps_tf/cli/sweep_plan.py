@@ -14,7 +14,7 @@ from dps_tf.analysis.choose import next_batch_size
 from dps_tf.analysis.loading import load
 from dps_tf.analysis.published import read_published
 from dps_tf.analysis.tables import Floats
-from dps_tf.core import StudySpecification, SweepSpecification, duration
+from dps_tf.core import StudySpecification, SweepSpecification, UserError, duration
 from dps_tf.store import (
     FileSystem,
     StudyReader,
