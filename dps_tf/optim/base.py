@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -142,6 +142,19 @@ class TensorOptimizer(keras.optimizers.Optimizer):
     def slots(self) -> list[tf.Variable]:
         """The accumulators: slot by slot, each in the order of the built variables."""
         return [s for slots in self._slots.values() for s in slots if s is not None]
+
+    def named(self, values: Iterable[Any]) -> list[dict[str, Any]]:
+        """Returns the accumulators of each built variable by name.
+
+        `values`: values of all accumulators, in the order of `slots`.
+        """
+        rest, count = iter(values), max(map(len, self._slots.values()), default=0)
+        named: list[dict[str, Any]] = [{} for _ in range(count)]
+        for name, slots in self._slots.items():
+            for of_variable, slot in zip(named, slots, strict=True):
+                if slot is not None:
+                    of_variable[name] = next(rest)
+        return named
 
     @property
     def keeps_zeros(self) -> bool:

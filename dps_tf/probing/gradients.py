@@ -7,7 +7,7 @@ separate network, so a measurement does not change the measured trial.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +109,9 @@ class ExampleGradients:
         self._sums = BatchSums(
             self._part, signature, name="example_gradients", threads=threads
         )
+        self._batch = BatchSums(
+            self._gradient_of_batch, signature, name="batch_gradient", threads=1
+        )
         vector = [tf.TensorSpec(v.shape, tf.float32) for v in self._variables]
         self._products = BatchSums(
             self._product, [*signature, *vector], name="hessian", threads=threads
@@ -135,6 +138,27 @@ class ExampleGradients:
         with self._lock:
             self._set(weights, masks)
             return self._sum(self._values(point))
+
+    def batches(
+        self,
+        weights: Sequence[np.ndarray],
+        masks: Sequence[np.ndarray] | None = None,
+        point: Mapping[str, float] | None = None,
+    ) -> Iterator[list[np.ndarray]]:
+        """Yields the gradient of the mean loss over each full batch; see `at`.
+
+        The batches are those of `MeanGradient.batch_square`. No other method may be
+        called before the last of them.
+        """
+        values, size = self._values(point), self.batch_size
+
+        def of_batch(start: int) -> list[tf.Tensor]:
+            return self._arguments(self._order[start : start + size], values)
+
+        with self._lock:
+            self._set(weights, masks)
+            for start in range(0, self.examples - size + 1, size):
+                yield [part / size for part in self._batch(of_batch, [start])]
 
     def hessian_product(
         self,
@@ -262,6 +286,11 @@ class ExampleGradients:
         if added is not None:
             loss += tf.cast(tf.shape(labels)[0], tf.float32) * added
         return loss
+
+    def _gradient_of_batch(
+        self, inputs: tf.Tensor, labels: tf.Tensor, *point: tf.Tensor
+    ) -> list[tf.Tensor]:
+        return self._gradient(inputs, labels, point)
 
     def _product(
         self, inputs: tf.Tensor, labels: tf.Tensor, *more: tf.Tensor
