@@ -143,18 +143,16 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         """The accumulators: slot by slot, each in the order of the built variables."""
         return [s for slots in self._slots.values() for s in slots if s is not None]
 
-    def named(self, values: Iterable[Any]) -> list[dict[str, Any]]:
-        """Returns the accumulators of each built variable by name.
+    def named_slots(self, values: Iterable[Any]) -> dict[str, list[Any]]:
+        """Returns values given in the order of `slots`, by slot, one per variable.
 
-        `values`: values of all accumulators, in the order of `slots`.
+        A variable that has no such slot has None.
         """
-        rest, count = iter(values), max(map(len, self._slots.values()), default=0)
-        named: list[dict[str, Any]] = [{} for _ in range(count)]
-        for name, slots in self._slots.items():
-            for of_variable, slot in zip(named, slots, strict=True):
-                if slot is not None:
-                    of_variable[name] = next(rest)
-        return named
+        rest = iter(values)
+        return {
+            name: [None if slot is None else next(rest) for slot in slots]
+            for name, slots in self._slots.items()
+        }
 
     @property
     def keeps_zeros(self) -> bool:

@@ -110,7 +110,10 @@ class ExampleGradients:
             self._part, signature, name="example_gradients", threads=threads
         )
         self._batch = BatchSums(
-            self._gradient_of_batch, signature, name="batch_gradient", threads=1
+            lambda inputs, labels, *point: self._gradient(inputs, labels, point),
+            signature,
+            name="batch_gradient",
+            threads=1,
         )
         vector = [tf.TensorSpec(v.shape, tf.float32) for v in self._variables]
         self._products = BatchSums(
@@ -286,11 +289,6 @@ class ExampleGradients:
         if added is not None:
             loss += tf.cast(tf.shape(labels)[0], tf.float32) * added
         return loss
-
-    def _gradient_of_batch(
-        self, inputs: tf.Tensor, labels: tf.Tensor, *point: tf.Tensor
-    ) -> list[tf.Tensor]:
-        return self._gradient(inputs, labels, point)
 
     def _product(
         self, inputs: tf.Tensor, labels: tf.Tensor, *more: tf.Tensor

@@ -15,7 +15,7 @@ from dps_tf.data import Dataset, Examples
 from dps_tf.models import initial_point
 from dps_tf.optim import SCHEDULES
 from dps_tf.probing.gradients import ExampleGradients
-from dps_tf.probing.noise import OPTIMIZER_NOISE, Update, of_update
+from dps_tf.probing.noise import OPTIMIZER_NOISE, of_optimizer
 from dps_tf.probing.quantities import CURVATURE, QUANTITIES, measure_update
 from dps_tf.probing.replay import (
     Arrays,
@@ -274,11 +274,14 @@ class Measurer:
             ends = before[:weights], after[:weights]
             values = measure_update(gradients, *ends, masks, point, rate)
             if self.wanted.optimizer_noise:
-                slots = (program.optimizer.named(a[weights:]) for a in (before, after))
-                update = Update(step, gradients.trainable(ends[0]), *slots)
-                mean = gradients.at(ends[0], masks, point)
-                batches = gradients.batches(ends[0], masks, point)
-                noise = of_update(program.optimizer, update, mean, batches)
+                noise = of_optimizer(
+                    program.optimizer,
+                    step,
+                    program.optimizer.named_slots(before[weights:]),
+                    program.optimizer.named_slots(after[weights:]),
+                    gradients.at(ends[0], masks, point),
+                    gradients.batches(ends[0], masks, point),
+                )
                 numbers = noise.gradient_square, noise.noise_trace, noise.scale
                 values |= zip(OPTIMIZER_NOISE, numbers, strict=True)
             columns = {**specification.cell.to_json(), "trial": trial.number}

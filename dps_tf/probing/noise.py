@@ -4,8 +4,7 @@ A noise scale is how noisy the gradient of one example is beside the gradient G 
 expected loss: the noise is of the size of the gradient in batches of that many
 examples. Sigma is the covariance of the gradient of one example: the covariance of
 means of batches times their size. An optimizer that measures updates in another
-geometry than Euclid's has a noise scale of its own, each a function here; `of_update`
-chooses.
+geometry than Euclid's has a noise scale of its own: `of_optimizer` chooses.
 """
 
 from __future__ import annotations
@@ -26,11 +25,14 @@ OPTIMIZER_NOISE = (
     "optimizer_noise_trace",
     "optimizer_noise_scale",
 )
-"""Denominator, numerator and ratio of `of_update`; average the parts over updates."""
+"""Denominator, numerator and ratio of `of_optimizer`; one value each per update."""
 
 Tensors = Sequence[np.ndarray]
-Slots = Mapping[str, np.ndarray]
+Slots = Mapping[str, Sequence[Any]]
 
+_ROUNDING = 1e-6
+"""Of the greatest: a root of v' below it is rounding of float32."""
+_SIDES = ("left", "right")
 _EUCLIDEAN = (
     elementwise.GradientDescent,
     elementwise.Momentum,
@@ -44,23 +46,6 @@ _ADAMS = (
     tensorwise.LAMB,
     tensorwise.SOAP,
 )
-
-
-@dataclass(frozen=True)
-class Update:
-    """One update of a trial, as the noise in the geometry of its optimizer reads it.
-
-    Attributes:
-        step: number of updates made before it.
-        weights: the trainable variables before it.
-        before: the slots of each of them by name, before it.
-        after: those after it.
-    """
-
-    step: int
-    weights: Sequence[np.ndarray]
-    before: Sequence[Slots]
-    after: Sequence[Slots]
 
 
 @dataclass(frozen=True)
@@ -170,90 +155,73 @@ def spectral(mean: MeanGradient, batches: Iterable[Tensors]) -> NoiseEstimate:
     return NoiseEstimate(float(norm**2), float(trace**2))
 
 
-def of_update(
+def of_optimizer(
     optimizer: TensorOptimizer,
-    update: Update,
+    step: int,
+    before: Slots,
+    after: Slots,
     mean: MeanGradient,
     batches: Iterable[Tensors],
 ) -> NoiseEstimate:
-    """Returns the noise in the geometry of an optimizer at one of its updates.
+    """Returns the noise in the geometry of an optimizer's update from a step.
 
     It is `euclidean` for SGD and its momenta, `preconditioned` for Adam and its kin,
     `sign` for Lion, and `spectral` for Muon, over the matrices that Muon
     orthogonalizes: vectors and embeddings, which it leaves to AdamW, are left out.
 
-    Args:
-        optimizer: the optimizer with the metaparameters of the trial.
-        update: the update at which `mean` and `batches` were taken.
-        mean: see `preconditioned`.
-        batches: see `preconditioned`.
-
-    Raises:
-        UserError: the geometry of the optimizer is not here, or workers have slots of
-            their own.
+    `before` and `after`: `named_slots` around the update; `mean` and `batches`: taken
+    before it. UserError if there is none for the optimizer, or workers have own slots.
     """
     kind = type(optimizer)
     if kind in _EUCLIDEAN:
         return euclidean(mean)
-    if optimizer.workers > 1:
-        raise UserError(
-            f"workers is {optimizer.workers}, and each worker has slots of its own: "
-            "leave --optimizer_noise out."
-        )
-    if kind in _ADAMS:
-        return preconditioned(mean, batches, adam_root(optimizer, update))
+    if kind in _ADAMS and optimizer.workers == 1:
+        root = adam_root(optimizer, step, before, after)
+        return preconditioned(mean, batches, root)
     if kind is elementwise.Lion:
         return sign(mean, batches)
     if kind is tensorwise.Muon:
-        kept = [i for i, slots in enumerate(update.after) if "velocities" not in slots]
+        kept = [i for i, slot in enumerate(after["velocities"]) if slot is None]
         matrices = replace(mean, values=tuple(mean.values[i] for i in kept))
         return spectral(matrices, ([batch[i] for i in kept] for batch in batches))
     raise UserError(
-        f"optimizer {optimizer.name!r} has no noise scale of its own: leave "
-        "--optimizer_noise out."
+        f"optimizer {optimizer.name!r}, with {optimizer.workers} workers, has no noise "
+        "scale of its own: leave --optimizer_noise out."
     )
 
 
 def adam_root(
-    optimizer: TensorOptimizer, update: Update
-) -> Callable[[Tensors], list[np.ndarray]]:
+    optimizer: TensorOptimizer, step: int, before: Slots, after: Slots
+) -> Callable[[Tensors], Tensors]:
     """Returns S of an update of Adam or its kin, for `preconditioned`.
 
     P is diagonal, 1 / (sqrt(v') + epsilon), with the v' that the update divided by,
-    bias corrected; 0 where v' is 0, because no gradient has come there yet. That of
-    SOAP is diagonal in the bases of the update. That of LAMB has its trust ratio in it,
-    a factor of each matrix. What multiplies P as a whole, such as the rate, is not.
+    bias corrected; that of SOAP is diagonal in the bases of the update. It is 0 where
+    v' is 0, or rounding beside the greatest of its variable: no gradient has come there
+    yet. Left out are the rate and LAMB's trust ratio, a factor of each matrix.
     """
-    value = {name: float(v) for name, v in optimizer.metaparameters.items()}
-    is_soap = isinstance(optimizer, tensorwise.SOAP)
-    updates = max(update.step, 1) if is_soap else update.step + 1
+    # The first update of SOAP leaves v' at zero.
+    updates = max(step, 1) if isinstance(optimizer, tensorwise.SOAP) else step + 1
+    correction = 1 - float(optimizer.value("beta_2")) ** updates
     roots = []
-    for weights, slots in zip(update.weights, update.after, strict=True):
-        square = _wide(slots["velocities"]) / (1 - value["beta_2"] ** updates)
-        scaled = 1 / (np.sqrt(square) + value["epsilon"])
-        if isinstance(optimizer, tensorwise.LAMB) and np.ndim(weights) >= 2:
-            mean = _wide(slots["momentums"]) / (1 - value["beta_1"] ** updates)
-            direction = scaled * mean + value["weight_decay"] * weights
-            lengths = np.linalg.norm(weights), np.linalg.norm(direction)
-            scaled *= lengths[0] / lengths[1] if min(lengths) > 0 else 1.0
-        roots.append(np.sqrt(np.where(square > 0, scaled, 0.0)))
+    for velocity in after["velocities"]:
+        deviation = np.sqrt(np.asarray(velocity, np.float64) / correction)
+        scaled = 1 / (deviation + float(optimizer.value("epsilon")))
+        is_seen = deviation > _ROUNDING * deviation.max()
+        roots.append(np.sqrt(np.where(is_seen, scaled, 0.0)))
+    bases = [before.get(f"{side}_basis", [None] * len(roots)) for side in _SIDES]
 
-    def root(gradient: Tensors) -> list[np.ndarray]:
-        rotated = map(_rotated, gradient, update.before)
-        return [
-            r * part.reshape(r.shape) for r, part in zip(roots, rotated, strict=True)
-        ]
+    def root(gradient: Tensors) -> Tensors:
+        rotated = map(_rotated, gradient, *bases)
+        return [r * g.reshape(r.shape) for r, g in zip(roots, rotated, strict=True)]
 
     return root
 
 
-def _rotated(part: np.ndarray, slots: Slots) -> np.ndarray:
-    """Returns QL^T g QR, with the bases that a variable has."""
-    if "left_basis" in slots:
-        part = slots["left_basis"].T @ _matrix(part)
-    if "right_basis" in slots:
-        part = _matrix(part) @ slots["right_basis"]
-    return part
+def _rotated(part: np.ndarray, left: Any, right: Any) -> np.ndarray:
+    """Returns QL^T g QR; a basis that is None changes nothing."""
+    part = part if left is None else left.T @ _matrix(part)
+    return part if right is None else _matrix(part) @ right
 
 
 def _covariances(
@@ -262,19 +230,14 @@ def _covariances(
     square: Callable[[np.ndarray], np.ndarray],
 ) -> list[np.ndarray]:
     """Returns E[square(g - G)] of one example for each variable, without bias."""
-    first: list[Any] = [0.0] * len(mean.values)
-    second, count = first, 0
+    sums: list[Any] = [(0.0, 0.0) for _ in mean.values]
+    count = 0
     for batch in batches:
-        first = [total + part for total, part in zip(first, batch, strict=True)]
-        second = [
-            total + square(part) for total, part in zip(second, batch, strict=True)
-        ]
+        parts = zip(sums, batch, strict=True)
+        sums = [(one + g, two + square(g)) for (one, two), g in parts]
         count += 1
     factor = mean.batch_size / (count - 1)
-    return [
-        factor * (two - count * square(one / count))
-        for one, two in zip(first, second, strict=True)
-    ]
+    return [factor * (two - count * square(one / count)) for one, two in sums]
 
 
 def _gram(part: np.ndarray) -> np.ndarray:
@@ -290,7 +253,3 @@ def _matrix(part: np.ndarray) -> np.ndarray:
 
 def _square(parts: Tensors) -> float:
     return float(sum(np.vdot(part, part) for part in parts))
-
-
-def _wide(values: np.ndarray) -> np.ndarray:
-    return np.asarray(values, np.float64)
