@@ -67,9 +67,10 @@ def associated(curves: Sequence[Curve]) -> dict[str, tuple[float, Floats]]:
 
     The value is that of the medians of c1/c2. A replicate draws c1/c2 of every curve
     from its posterior, the curves independently, and then the curves of each workload
-    with replacement. A posterior with an open end is taken as it is. Draws scatter more
-    than medians do, so that replicates lie nearer to 0 than the value. The noise scale
-    is taken as measured. Replicates in which nothing differs are left out.
+    with replacement. A posterior with an open end is taken as it is. Medians scatter by
+    their posteriors already, and draws add to it: intervals are wide rather than
+    narrow, and replicates lie nearer to 0 than the value. The noise scale is taken as
+    measured. Replicates in which nothing differs are left out.
 
     Raises:
         ValueError: a workload has fewer than FEWEST curves.

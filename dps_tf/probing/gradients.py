@@ -6,6 +6,7 @@ separate network, so a measurement does not change the measured trial.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -101,23 +102,17 @@ class ExampleGradients:
         ]
         self._lock = threading.Lock()
         inputs, labels = self._inputs, self._labels
-        signature = [
+        self._signature = [
             tf.TensorSpec([None, *inputs.shape[1:]], inputs.dtype),
             tf.TensorSpec([None, *labels.shape[1:]], labels.dtype),
             *(tf.TensorSpec([], tf.float32) for _ in self._names),
         ]
         self._sums = BatchSums(
-            self._part, signature, name="example_gradients", threads=threads
-        )
-        self._batch = BatchSums(
-            lambda inputs, labels, *point: self._gradient(inputs, labels, point),
-            signature,
-            name="batch_gradient",
-            threads=1,
+            self._part, self._signature, name="example_gradients", threads=threads
         )
         vector = [tf.TensorSpec(v.shape, tf.float32) for v in self._variables]
         self._products = BatchSums(
-            self._product, [*signature, *vector], name="hessian", threads=threads
+            self._product, [*self._signature, *vector], name="hessian", threads=threads
         )
 
     @property
@@ -161,7 +156,16 @@ class ExampleGradients:
         with self._lock:
             self._set(weights, masks)
             for start in range(0, self.examples - size + 1, size):
-                yield [part / size for part in self._batch(of_batch, [start])]
+                yield [part / size for part in self._of_one(of_batch, [start])]
+
+    @functools.cached_property
+    def _of_one(self) -> BatchSums:
+        def gradient(
+            inputs: tf.Tensor, labels: tf.Tensor, *point: tf.Tensor
+        ) -> list[tf.Tensor]:
+            return self._gradient(inputs, labels, point)
+
+        return BatchSums(gradient, self._signature, name="batch_gradient", threads=1)
 
     def hessian_product(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -274,16 +275,8 @@ class Measurer:
             ends = before[:weights], after[:weights]
             values = measure_update(gradients, *ends, masks, point, rate)
             if self.wanted.optimizer_noise:
-                noise = of_optimizer(
-                    program.optimizer,
-                    step,
-                    program.optimizer.named_slots(before[weights:]),
-                    program.optimizer.named_slots(after[weights:]),
-                    gradients.at(ends[0], masks, point),
-                    gradients.batches(ends[0], masks, point),
-                )
-                numbers = noise.gradient_square, noise.noise_trace, noise.scale
-                values |= zip(OPTIMIZER_NOISE, numbers, strict=True)
+                slots, at = (before[weights:], after[weights:]), (ends[0], masks, point)
+                values |= _optimizer_noise(program, step, slots, gradients, at)
             columns = {**specification.cell.to_json(), "trial": trial.number}
             columns |= {"step": step, "examples": gradients.examples}
             rows.extend(
@@ -354,3 +347,19 @@ def _rate(program: Program, step: int) -> float:
     optimizer = program.optimizer
     schedule = SCHEDULES[optimizer.schedule]
     return float(schedule.rate(optimizer.metaparameters, tf.constant(step, tf.int64)))
+
+
+def _optimizer_noise(
+    program: Program,
+    step: int,
+    slots: tuple[Arrays, Arrays],
+    gradients: ExampleGradients,
+    at: tuple[Any, ...],
+) -> dict[str, float]:
+    """Returns OPTIMIZER_NOISE by name; `at`: the arguments of `gradients.at`."""
+    optimizer = program.optimizer
+    before, after = (optimizer.named_slots(values) for values in slots)
+    where = gradients.at(*at), gradients.batches(*at)
+    noise = of_optimizer(optimizer, step, before, after, *where)
+    numbers = noise.gradient_square, noise.noise_trace, noise.scale
+    return dict(zip(OPTIMIZER_NOISE, numbers, strict=True))
