@@ -28,7 +28,10 @@ from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.tables import study_key
 
 HERE = Path(__file__).parent
-GEOMETRIES = {"": "Euclidean", "optimizer_": "of the optimizer"}
+GEOMETRIES = {
+    "": "Euclidean noise scale",
+    "optimizer_": "Noise scale in the geometry of the optimizer",
+}
 
 
 def compared(folder: Path) -> pd.DataFrame:
@@ -77,7 +80,7 @@ def draw(folder: Path = HERE) -> style.Figure:
                 across = [row["noise_low"], row["noise_high"]]
                 axis.plot(across, [y, y], color=color, linewidth=0.6)
                 axis.plot([x], [y], marks[row["table"]], color=color, markersize=7)
-            axis.set(xlim=ends, ylim=ends, xlabel=f"Noise scale {geometry} (examples)")
+            axis.set(xlim=ends, ylim=ends, xlabel=f"{geometry} (examples)")
         axes[0].set_ylabel("c1/c2 (examples)")
         handles = [
             style.line_handle(name, color=line_style.color, marker="o", linestyle="")
