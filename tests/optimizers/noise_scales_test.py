@@ -1,4 +1,4 @@
-"""The figure of noise scales has a point for each curve at its noise scale and c1/c2."""
+"""The figure of noise scales: a point for each curve at its noise scale and c1/c2."""
 
 from __future__ import annotations
 
