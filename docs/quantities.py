@@ -35,6 +35,7 @@ from evidence import (
     pooled_error,
     quotient,
 )
+from noise_scales import measured_curves, order
 from recorded_tables import Tables
 from workloads import estimate, plain_name
 
@@ -100,10 +101,27 @@ class Records(Tables):
     # Measurements and noise.
 
     def _measurements(self, study: str) -> pd.DataFrame:
+        return with_theory_products(self._measured(study))
+
+    def _measured(self, study: str) -> pd.DataFrame:
         wide = self.table(study)
         names = [*study_key(wide), "trial", "step", "examples"]
-        long = wide.melt(names, var_name="quantity", value_name="value")
-        return with_theory_products(long)
+        return wide.melt(names, var_name="quantity", value_name="value")
+
+    def noise_order(
+        self, statistic: str, *studies: str, geometry: str = "optimizer"
+    ) -> Evidence:
+        """Returns how noise scale and c1/c2 go together over the curves of tables.
+
+        `statistic` is `rank` or `slope`, `geometry` is `optimizer` or `Euclidean`; see
+        `noise_scales.associated`.
+        """
+        prefix = {"optimizer": "optimizer_", "Euclidean": ""}[geometry]
+        curves = []
+        for study in studies:
+            measured = self._measured(f"{study}_measurements")
+            curves += measured_curves(study, self.table(study), measured, prefix)
+        return order(statistic, studies, curves, f"{geometry} noise scale")
 
     def paired(
         self, study: str, quantity: str, matched: str, method: str = "snip"

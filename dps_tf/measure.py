@@ -60,6 +60,11 @@ _UNTIL = flags.DEFINE_integer(
 _CURVATURE = flags.DEFINE_bool(
     "curvature", False, "Whether to measure loss and curvature too; takes longer."
 )
+_OPTIMIZER_NOISE = flags.DEFINE_bool(
+    "optimizer_noise",
+    False,
+    "Whether to measure the noise scale in the geometry of the optimizer too.",
+)
 _PAIRS = flags.DEFINE_bool(
     "pairs", False, "Whether to compare pruned cells with dense ones of equal seed."
 )
@@ -137,7 +142,8 @@ def _wanted() -> Wanted:
             "example, --steps=0,20,100."
         ) from None
     curvature = _CURVATURE.value or _PAIRS.value
-    return Wanted(_EXAMPLES.value, _TIMES.value, steps, _UNTIL.value, curvature)
+    looks = _EXAMPLES.value, _TIMES.value, steps, _UNTIL.value
+    return Wanted(*looks, curvature, _OPTIMIZER_NOISE.value)
 
 
 def finished_cells(sweep: SweepReader) -> list[str]:

@@ -8,7 +8,7 @@ no batch size is recommended, and tables; --out also writes them, with the figur
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,21 +57,21 @@ def main() -> int:
         )
     # After the flags are checked: SciPy takes seconds to load.
     from dps_tf.analysis.recommend import recommend
+    from dps_tf.analysis.report.recommendation import write_tables
     from dps_tf.analysis.wording import number
 
     options = {"deadline": _DEADLINE.value, "communication": _COMMUNICATION.value}
-    recommendations = {
-        name: recommend(points, times, _DEVICES.value, **options)
-        for name, points, times in _inputs()
-    }
-    for name, recommendation in recommendations.items():
-        print(printable(f"{name}: {recommendation}"))
-        if not recommendation.choices.empty:
-            table = recommendation.choices
-            text = table.to_string(index=False, float_format=number, na_rep="")
+    recommendations: dict[str, Recommendation] = {}
+    for name, points, times in _inputs():
+        found = recommend(points, times, _DEVICES.value, **options)
+        recommendations[name] = found
+        print(printable(f"{name}: {found}"))
+        if not found.abstains:
+            text = found.choices.to_string(index=False, float_format=number, na_rep="")
             print("\n".join(line.rstrip() for line in text.splitlines()), "\n")
     if _OUT.value:
-        _write(recommendations, Path(_OUT.value))
+        write_tables(recommendations, Path(_OUT.value))
+        print(f"written: {_OUT.value}")
     return FINISHED
 
 
@@ -96,22 +96,6 @@ def _inputs() -> Iterator[tuple[str, Observations, pd.DataFrame]]:
                 f"--step_times is missing: no time of a step is recorded of {name!r}."
             )
         yield name, points, curve_times
-
-
-def _write(recommendations: Mapping[str, Recommendation], folder: Path) -> None:
-    import pandas as pd
-
-    from dps_tf.analysis.report.recommendation import write_figure
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for table in ("candidates", "choices"):
-        parts = [
-            getattr(recommendation, table).assign(curve=name)
-            for name, recommendation in recommendations.items()
-        ]
-        pd.concat(parts, ignore_index=True).to_csv(folder / f"{table}.csv", index=False)
-    write_figure(recommendations, folder / "recommendation.png")
-    print(f"written: {folder}")
 
 
 if __name__ == "__main__":

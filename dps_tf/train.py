@@ -19,7 +19,7 @@ from dps_tf.cli.command_line import (
     command,
     import_modules,
 )
-from dps_tf.core import UserError
+from dps_tf.core import UserError, check_positive
 
 if TYPE_CHECKING:
     from dps_tf.cli.sweep_run import SweepRun
@@ -138,13 +138,21 @@ def _options() -> Options:
     )
 
 
+def _hourly_costs() -> dict[str, float]:
+    """Returns what an hour of this machine costs, by unit."""
+    for flag in (_PRICE, _WATTS):
+        if flag.value is not None:
+            check_positive(f"--{flag.name}", flag.value)
+    costs = {"money": _PRICE.value, "kWh": _WATTS.value and _WATTS.value / 1000}
+    return {unit: cost for unit, cost in costs.items() if cost}
+
+
 @command
 def main() -> int:
     """Runs the sweep that the flags name; returns the exit code."""
     if not (_DRY_RUN.value or _PLAN.value):
         common.require(_SWEEP_DIR)
     import_tensorflow()
-    from dps_tf.cli.sweep_plan import Prices
     from dps_tf.cli.sweep_run import SweepRun
     from dps_tf.tuning.resources import configure_threads
     from dps_tf.workloads.reading import SweepConfiguration, read_configuration
@@ -156,8 +164,7 @@ def main() -> int:
     options = _options()
     configure_threads()
     if _PLAN.value:
-        prices = Prices(_PRICE.value, _WATTS.value)
-        print(SweepRun(configuration, options).plan(_LIKE.value, prices))
+        print(SweepRun(configuration, options).plan(_LIKE.value, _hourly_costs()))
         return FINISHED
     if _DRY_RUN.value:
         print(SweepRun(configuration, options).try_out())

@@ -8,11 +8,13 @@ logarithm of that factor per second is the next. The first is the middle one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.law import FEW_POINTS, Observations, posteriors
-from dps_tf.analysis.plan import StepsModel, expected, seconds_of_a_step
+from dps_tf.analysis.plan import StepsFit, expected, seconds_of_a_step, steps_posterior
 from dps_tf.analysis.step_times import recorded_step_times
 from dps_tf.analysis.tables import Floats
 from dps_tf.core import Choice, UserError
@@ -24,21 +26,21 @@ CRITICAL = np.array([0.0, 1.0])
 
 
 def value(
-    model: StepsModel, batch_size: Floats, asked: Floats, others: float = 0.0
+    fits: Sequence[StepsFit], batch_size: Floats, asked: Floats, others: float = 0.0
 ) -> tuple[Floats, Floats]:
     """Returns by how many octaves each cell narrows what is asked, and its steps, [n].
 
-    The model is of one curve; `others` is the variance of those that it is compared to.
+    The fits are of one curve; `others` is the variance of those that it is compared to.
     """
-    size, wanted = np.log2(batch_size), np.tile(asked, 2)
-    gains, steps = np.zeros(len(size)), np.zeros(len(size))
-    for fit, weight in zip(model.fits, model.weights, strict=True):
-        each, slope = expected((np.zeros(len(size), np.int64), size), fit.mean)
+    wanted, curve = np.tile(asked, 2), np.zeros(len(batch_size), np.int64)
+    gains, steps = np.zeros(len(curve)), np.zeros(len(curve))
+    for fit in fits:
+        each, slope = expected(curve, batch_size, fit.mean)
         across = slope @ fit.covariance @ wanted
         own = ((slope @ fit.covariance) * slope).sum(axis=1) + fit.noise**2
         share = across**2 / own / (wanted @ fit.covariance @ wanted + others)
-        gains -= weight * np.log2(1 - share) / 2
-        steps += weight * each
+        gains -= fit.weight * np.log2(1 - share) / 2
+        steps += fit.weight * each
     return gains, np.asarray(np.exp2(steps), np.float64)
 
 
@@ -82,7 +84,7 @@ def next_batch_size(
             "no trial met the goal, and a choice begins with a K*; raise "
             "workload.step_budget"
         )
-    measuring, training = _seconds(choice, work, sizes)
+    training = _seconds(choice, work, sizes / choice.devices)
     if points.batch_sizes >= FEW_POINTS and (sure := _sure(choice, points, training)):
         return None, sure
     left = np.flatnonzero(~np.isin(sizes, results["batch_size"]))
@@ -91,11 +93,11 @@ def next_batch_size(
     spent = work[(work["quantity"] == "seconds") & work["trial"].isna()]["value"].sum()
     if choice.budget is not None and spent >= choice.budget:
         return None, f"the budget of {choice.budget:g} seconds is spent"
-    table = pd.DataFrame({"curve": "", "batch_size": points.batch_size, "trials": 1})
-    steps = np.where(points.low == 0, points.high, points.middle)
-    model = StepsModel.of(table.assign(steps=steps)[known], [])
-    gains, expectation = value(model, sizes[left], CRITICAL)
-    seconds = expectation * measuring[left]
+    steps = np.where(points.low == 0, points.high, points.middle)[known]
+    curve = np.zeros(len(steps), np.int64)
+    fits = steps_posterior(curve, points.batch_size[known], steps)
+    gains, expectation = value(fits, sizes[left], CRITICAL)
+    seconds = expectation * _seconds(choice, work, sizes)[left]
     best = int(np.argmax(gains / seconds))
     return int(sizes[left[best]]), (
         f"of {len(left)} batch sizes it should narrow c1/c2 most per second, by "
@@ -103,22 +105,17 @@ def next_batch_size(
     )
 
 
-def _seconds(
-    choice: Choice, work: pd.DataFrame, sizes: Floats
-) -> tuple[Floats, Floats]:
-    """Returns the seconds of a step where it is measured and where it is used, [n]."""
-    times = recorded_step_times(work)
-    if choice.step_times is not None:
-        rows = list(choice.step_times.items())
-        times = pd.DataFrame(rows, columns=["batch_size", "seconds"])
+def _seconds(choice: Choice, work: pd.DataFrame, batch_sizes: Floats) -> Floats:
+    """Returns the seconds of a step at some batch sizes on one device, [n]."""
+    times = pd.Series(choice.step_times)
+    if choice.step_times is None:
+        times = recorded_step_times(work).set_index("batch_size")["seconds"]
     if times.empty:
         raise UserError(
             "no time of a step is recorded, and a choice needs it: bind "
             "choose.step_times."
         )
-    both = seconds_of_a_step(times, np.r_[sizes, sizes / choice.devices])
-    measuring, training = np.split(np.median(both, axis=0), 2)
-    return measuring, training
+    return np.asarray(np.median(seconds_of_a_step(times, batch_sizes), axis=0))
 
 
 def _sure(choice: Choice, points: Observations, seconds: Floats) -> str:

@@ -19,7 +19,7 @@ from dps_tf.analysis.interchange.foreign_files import numbers_of, read_csv
 from dps_tf.analysis.searches import search_of_results
 from dps_tf.analysis.tables import curve_key, curve_label, require
 from dps_tf.analysis.wording import number, p_text, with_interval
-from dps_tf.core import UserError, printable
+from dps_tf.core import UserError, check_positive, printable
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,7 @@ class FitSettings:
         if self.linear_from is not None:
             values.append(("linear_from, a batch size,", self.linear_from))
         for name, value in values:
-            if not 0 < value < float("inf"):
-                raise UserError(f"{name} is {value!r}; it must be a positive number.")
+            check_positive(name, value)
 
 
 @dataclass(frozen=True)

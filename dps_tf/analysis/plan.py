@@ -10,13 +10,13 @@ Seconds come from measured step times.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from dps_tf.analysis.law.fit import tails
 from dps_tf.analysis.step_times import MINIMUM_SIZES, step_time_model
@@ -74,23 +74,22 @@ def recorded_work(study: StudyReader, cell: str) -> dict[str, Any] | None:
     }
 
 
-def seconds_of_a_step(times: pd.DataFrame, batch_sizes: Floats) -> Floats:
+def seconds_of_a_step(times: pd.Series, batch_sizes: ArrayLike) -> Floats:
     """Returns draws of the seconds of a step at some batch sizes, [d, n].
 
     They follow `step_time_model` where it has enough batch sizes. With fewer, the part
     of a step that grows with the batch is uniform between none and all of the step at
-    the nearest measured size. `times` has the columns batch_size and seconds, and at
-    least one row.
+    the nearest measured size. `times` has seconds by batch size, at least one.
     """
-    sizes = times["batch_size"].to_numpy(np.float64)
+    wanted = np.asarray(batch_sizes, np.float64)
+    sizes, seconds = times.index.to_numpy(np.float64), times.to_numpy(np.float64)
     if len(np.unique(sizes)) >= MINIMUM_SIZES:
-        model = step_time_model(times.assign(devices=1), 1)
-        return model.seconds(batch_sizes)[:_DRAWS]
-    nearest = np.abs(np.log(batch_sizes)[:, None] - np.log(sizes)).argmin(axis=1)
+        columns = {"batch_size": sizes, "devices": 1, "seconds": seconds}
+        return step_time_model(pd.DataFrame(columns), 1).seconds(wanted)[:_DRAWS]
+    nearest = np.abs(np.log(wanted)[:, None] - np.log(sizes)).argmin(axis=1)
     growing = np.random.default_rng(1).random((_DRAWS, 1))
-    seconds = times["seconds"].to_numpy(np.float64)[nearest]
-    ratio = batch_sizes / sizes[nearest]
-    return np.asarray(seconds * (1 - growing + growing * ratio), np.float64)
+    share = 1 - growing + growing * (wanted / sizes[nearest])
+    return np.asarray(seconds[nearest] * share, np.float64)
 
 
 def forecast(done: pd.DataFrame, waiting: pd.DataFrame) -> tuple[Floats, Floats | None]:
@@ -105,91 +104,84 @@ def forecast(done: pd.DataFrame, waiting: pd.DataFrame) -> tuple[Floats, Floats 
     if timed.empty:
         return steps, None
     step_seconds = (timed["seconds"] / timed["steps"]).groupby(timed["batch_size"])
-    times = step_seconds.median().rename("seconds").reset_index()
-    of_step = seconds_of_a_step(times, waiting["batch_size"].to_numpy(np.float64))
+    of_step = seconds_of_a_step(step_seconds.median(), waiting["batch_size"])
     return steps, steps * of_step * waiting["trials"].to_numpy(np.float64)
 
 
-def interval_of(draws: Floats) -> tuple[float, float, float]:
+def interval_of(draws: Floats) -> tuple[float, ...]:
     """Returns (median, low, high) of the draws of a number: its 80 % interval."""
-    middle, low, high = np.quantile(draws, [0.5, *tails(LEVEL)])
-    return float(middle), float(low), float(high)
+    return tuple(np.quantile(draws, [0.5, *tails(LEVEL)]).tolist())
 
 
 def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
     """Returns draws of the steps of one trial in waiting cells, [d, cells].
 
-    One draw is joint for all cells. `done` has the columns of WORK except seconds, and
-    at least one row; `waiting` has the columns curve and batch_size.
+    One draw is joint for all cells, and includes the noise. `done` has the columns of
+    WORK except seconds, and at least one row; `waiting` has curve and batch_size.
     """
-    return StepsModel.of(done, waiting["curve"]).draws(waiting)
+    curves = pd.Index([*done["curve"], *waiting["curve"]]).unique()
+    known, asked = (curves.get_indexer(cells["curve"]) for cells in (done, waiting))
+    measured = done["steps"] / done["trials"]
+    fits = steps_posterior(known, done["batch_size"], measured, len(curves))
+    draws = []
+    rng = np.random.default_rng(0)  # The same records give the same plan.
+    chosen = rng.multinomial(_DRAWS, [fit.weight for fit in fits])
+    for fit, number in zip(fits, chosen, strict=True):
+        steps, derivative = expected(asked, waiting["batch_size"], fit.mean)
+        root = derivative @ np.linalg.cholesky(fit.covariance)
+        parameters = rng.standard_normal((number, root.shape[1])) @ root.T
+        noise = fit.noise * rng.standard_normal((number, len(steps)))
+        draws.append(steps + parameters + noise)
+    return np.asarray(np.exp2(np.concatenate(draws)), np.float64)
 
 
 @dataclass(frozen=True)
-class StepsModel:
-    """The posterior of the steps of a trial: a weighted mixture of normal ones."""
+class StepsFit:
+    """A normal approximation of the posterior under one spread and one noise.
 
-    curves: Sequence[str]
-    fits: Sequence[_Fit]
-    weights: Floats
-
-    @classmethod
-    def of(cls, done: pd.DataFrame, further: Iterable[str]) -> StepsModel:
-        """Returns the posterior of the curves of measured cells and of `further`."""
-        curves = list(dict.fromkeys([*done["curve"], *further]))
-        cells = _places(done, curves)
-        log2_steps = np.log2((done["steps"] / done["trials"]).to_numpy(np.float64))
-        start = np.r_[_MEANS, np.zeros(2 * len(curves))]
-        start[0] = float(np.median(log2_steps + cells[1]))
-        fits: list[_Fit] = []
-        for spread, noise in product(SPREADS, NOISES):
-            fits.append(_fit(cells, log2_steps, start, spread, noise))
-            start = fits[-1].mean
-        evidence = np.array([fit.log_evidence for fit in fits])
-        weights = np.exp(evidence - evidence.max())
-        return cls(curves, fits, weights / weights.sum())
-
-    def draws(self, waiting: pd.DataFrame) -> Floats:
-        """Returns draws of the steps of a trial, noise included, [d, cells]."""
-        rng = np.random.default_rng(0)  # The same records give the same plan.
-        cells, draws = _places(waiting, self.curves), []
-        chosen = rng.multinomial(_DRAWS, self.weights)
-        for fit, number in zip(self.fits, chosen, strict=True):
-            steps, derivative = expected(cells, fit.mean)
-            root = derivative @ np.linalg.cholesky(fit.covariance)
-            parameters = rng.standard_normal((number, root.shape[1])) @ root.T
-            noise = fit.noise * rng.standard_normal((number, len(steps)))
-            draws.append(steps + parameters + noise)
-        return np.asarray(np.exp2(np.concatenate(draws)), np.float64)
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """A normal approximation of the posterior under one spread and one noise."""
+    `weight` is the probability of this spread and noise among all of them.
+    """
 
     mean: Floats
     covariance: Floats
     noise: float
     log_evidence: float
+    weight: float = 0.0
 
 
-def _places(cells: pd.DataFrame, curves: Sequence[str]) -> tuple[Codes, Floats]:
-    """Returns the index of the curve and log2 batch size of each cell, both [n]."""
-    curve = pd.Index(curves).get_indexer(pd.Index(cells["curve"]))
-    return curve, np.log2(cells["batch_size"].to_numpy(np.float64))
+def steps_posterior(
+    curve: Codes, batch_size: ArrayLike, steps: ArrayLike, curves: int = 1
+) -> list[StepsFit]:
+    """Returns the posterior of the steps of a trial: a mixture of normal ones.
+
+    Of each measured cell it takes the index of its curve, batch size and steps, [n].
+    """
+    log2_steps = np.log2(np.asarray(steps, np.float64))
+    start = np.r_[_MEANS, np.zeros(2 * curves)]
+    cells = curve, np.asarray(batch_size, np.float64)
+    start[0] = float(np.median(log2_steps + np.log2(cells[1])))
+    fits: list[StepsFit] = []
+    for spread, noise in product(SPREADS, NOISES):
+        fits.append(_fit(cells, log2_steps, start, spread, noise))
+        start = fits[-1].mean
+    evidence = np.array([fit.log_evidence for fit in fits])
+    weights = np.exp(evidence - evidence.max())
+    shares = zip(fits, weights / weights.sum(), strict=True)
+    return [replace(fit, weight=share) for fit, share in shares]
 
 
-def expected(cells: tuple[Codes, Floats], parameters: Floats) -> tuple[Floats, Floats]:
-    """Returns log2 steps [n] by the law, and their derivative [n, p].
+def expected(
+    curve: Codes, batch_size: ArrayLike, parameters: Floats
+) -> tuple[Floats, Floats]:
+    """Returns log2 steps of cells [n] by the law, and their derivative [n, p].
 
     Parameters: the means of log2 c1 and of log2 c1/c2, then the differences of both
-    from the means, curve by curve.
+    from the means, curve by curve, to which `curve` is the index.
     """
-    curve, log2_batch = cells
     first = 2 + 2 * curve
     log2_c1 = parameters[0] + parameters[first]
     plateau = log2_c1 - parameters[1] - parameters[first + 1]
-    steps = np.logaddexp2(log2_c1 - log2_batch, plateau)
+    steps = np.logaddexp2(log2_c1 - np.log2(np.asarray(batch_size)), plateau)
     rows = np.arange(len(curve))
     derivative = np.zeros((len(rows), len(parameters)))
     derivative[:, 0] = derivative[rows, first] = 1
@@ -198,12 +190,12 @@ def expected(cells: tuple[Codes, Floats], parameters: Floats) -> tuple[Floats, F
 
 
 def _fit(
-    cells: tuple[Codes, Floats],
+    cells: tuple[Codes, ArrayLike],
     log2_steps: Floats,
     start: Floats,
     spread: float,
     noise: float,
-) -> _Fit:
+) -> StepsFit:
     """Returns a normal approximation at the posterior's mode, by Gauss-Newton."""
     of_curves = len(start) - len(_MEANS)
     mean = np.r_[_MEANS, np.zeros(of_curves)]
@@ -211,7 +203,7 @@ def _fit(
     precision = np.diag(deviation**-2)
     parameters = start
     for _ in range(_ROUNDS):
-        steps, derivative = expected(cells, parameters)
+        steps, derivative = expected(*cells, parameters)
         curvature = precision + derivative.T @ derivative / noise**2
         slope = precision @ (mean - parameters)
         slope += derivative.T @ (log2_steps - steps) / noise**2
@@ -220,11 +212,11 @@ def _fit(
         parameters = parameters + change
         if np.abs(change).max() < 1e-6:
             break
-    steps, derivative = expected(cells, parameters)
+    steps, derivative = expected(*cells, parameters)
     covariance = np.linalg.inv(precision + derivative.T @ derivative / noise**2)
     residual = (log2_steps - steps) / noise
     distance = (parameters - mean) / deviation
     evidence = -0.5 * (residual @ residual + distance @ distance)
     evidence -= len(steps) * np.log(noise) + np.log(deviation).sum()
     evidence += 0.5 * np.linalg.slogdet(covariance)[1]
-    return _Fit(parameters, np.asarray(covariance, np.float64), noise, float(evidence))
+    return StepsFit(parameters, np.asarray(covariance), noise, float(evidence))

@@ -13,12 +13,14 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.fit_table import curves_of_table
-from dps_tf.analysis.law import LEVEL, Draws, LawFit, Observations, fit_law
+from dps_tf.analysis.law import LEVEL, LawFit, Observations, fit_law
 from dps_tf.analysis.law.fit import tails
 from dps_tf.analysis.step_times import DRAWS
 from dps_tf.analysis.tables import Floats, require
-from dps_tf.core import UserError
+from dps_tf.core import UserError, check_positive
 
+COLUMNS = ["batch_size", "steps", "steps_low", "steps_high"]
+COLUMNS += ["study_low", "study_high", "abstains"]
 MINIMUM_SIZES = 4
 """Batch sizes with a located K* below which nothing is predicted: fewer leave no degree
 of freedom beside the exponent."""
@@ -39,45 +41,32 @@ def obstacles(points: Observations) -> str:
             "needed"
         )
     located = points.located()
-    best, at = np.inf, 0.0
-    for size, low, high in zip(
-        located.batch_size, located.middle, located.high, strict=True
-    ):
-        if low > RISE * best:
-            return f"K* rises from batch size {at:g} to {size:g}, which the law cannot"
-        if high < best:
-            best, at = float(high), float(size)
-    return ""
+    least = np.minimum.accumulate(located.high)
+    rises = located.middle[1:] > RISE * least[:-1]
+    if not rises.any():
+        return ""
+    end = int(rises.argmax()) + 1
+    start = int(located.high[:end].argmin())
+    low, high = located.batch_size[start], located.batch_size[end]
+    return f"K* rises from batch size {low:g} to {high:g}, which the law cannot"
 
 
 def predict_curve(
     points: Observations, batch_sizes: Sequence[float] | Floats, level: float = LEVEL
 ) -> pd.DataFrame:
     """Returns predictions of one curve, one row per batch size; see `predict`."""
+    table = pd.DataFrame({"batch_size": batch_sizes}).reindex(columns=COLUMNS)
     if why := obstacles(points):
-        rows = [{"batch_size": size, "abstains": why} for size in batch_sizes]
-    else:
-        fit = fit_law(points, level)
-        draws = fit.free.draws(DRAWS)
-        rows = [_prediction(fit, draws, size) for size in batch_sizes]
-    return pd.DataFrame(rows, columns=COLUMNS)
-
-
-COLUMNS = ["batch_size", "steps", "steps_low", "steps_high"]
-COLUMNS += ["study_low", "study_high", "abstains"]
-
-
-def _prediction(fit: LawFit, draws: Draws, batch_size: float) -> dict[str, Any]:
-    """Returns the prediction for one batch size, a row of COLUMNS."""
-    why = _refusal(fit, batch_size)
-    row: dict[str, Any] = {"batch_size": batch_size, "abstains": why}
-    if why:
-        return row
-    law, study = draws.steps(batch_size), draws.further(batch_size)
-    row["steps"] = np.median(law)
-    row["steps_low"], row["steps_high"] = np.quantile(law, tails(fit.level))
-    row["study_low"], row["study_high"] = np.quantile(study, tails(fit.level))
-    return row
+        return table.assign(abstains=why)
+    fit = fit_law(points, level)
+    draws, levels = fit.free.draws(DRAWS), tails(level)
+    table["abstains"] = [_refusal(fit, size) for size in batch_sizes]
+    for row, size in enumerate(batch_sizes):
+        if not table["abstains"][row]:
+            law, study = draws.steps(size), draws.further(size)
+            ends = [*np.quantile(law, levels), *np.quantile(study, levels)]
+            table.loc[row, COLUMNS[1:-1]] = [np.median(law), *ends]
+    return table
 
 
 def _refusal(fit: LawFit, batch_size: float) -> str:
@@ -130,10 +119,8 @@ def predict(
         [760.0]
     """
     sizes = np.asarray(batch_sizes, np.float64)
-    if not sizes.size or not np.isfinite(sizes).all() or (sizes <= 0).any():
-        raise UserError(
-            f"batch_sizes is {list(batch_sizes)!r}; it must hold positive numbers."
-        )
+    for size in sizes.tolist():
+        check_positive("a batch size to predict", size)
     results = getattr(tables, "results", tables)
     if sparsities is not None:
         require(results, ["sparsity"], "results")

@@ -26,7 +26,7 @@ import pandas as pd
 
 from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.law import LawFit, Observations, fit_law
-from dps_tf.analysis.tables import require
+from dps_tf.analysis.tables import numbers, refuse_first, require
 from dps_tf.core import UserError, near_matches
 
 COLUMNS = ("curve", "batch_size", "steps_to_result")
@@ -78,13 +78,13 @@ def checked_published(frame: pd.DataFrame) -> pd.DataFrame:
     if frame.empty:
         raise UserError("the table of published curves has no rows.")
     _refuse(frame["curve"].isna(), frame["curve"], "a name")
-    sizes, steps = (_numbers(frame[name]) for name in COLUMNS[1:])
+    sizes, steps = (numbers(frame[name]) for name in COLUMNS[1:])
     wrong = ~sizes.between(1, _LARGEST) | (sizes % 1 != 0)
     _refuse(wrong, frame["batch_size"], f"a whole number from 1 to {_LARGEST:.0e}")
     wrong = ~((steps > 0) & (steps <= _LARGEST))
     _refuse(wrong, frame["steps_to_result"], f"above 0, at most {_LARGEST:.0e}")
     given = frame.get("relative_error", pd.Series(np.nan, frame.index))
-    errors = _numbers(given.rename("relative_error"))
+    errors = numbers(given.rename("relative_error"))
     wrong = given.notna() & ~((errors >= 0) & (errors < 1))
     _refuse(wrong, given, "at least 0 and below 1, such as 0.05 for 5 %, or empty")
     checked = frame.assign(
@@ -104,22 +104,8 @@ def checked_published(frame: pd.DataFrame) -> pd.DataFrame:
     return checked
 
 
-def _numbers(column: pd.Series) -> pd.Series:
-    """Returns a column as float64, NaN where it holds no number."""
-    values: pd.Series = pd.to_numeric(column, errors="coerce").astype(np.float64)
-    return values
-
-
 def _refuse(wrong: pd.Series, column: pd.Series, allowed: str) -> None:
-    """Raises UserError for the first wrong value of a column, if any."""
-    if wrong.any():
-        row = int(np.argmax(wrong.to_numpy(bool)))
-        value = column.iloc[row]
-        shown = "empty" if pd.isna(value) else repr(str(value))
-        raise UserError(
-            f"{column.name} is {shown} in row {row + 1} of the table of published "
-            f"curves; it must be {allowed}."
-        )
+    refuse_first(wrong, column, "of published curves", allowed)
 
 
 def _chosen(frame: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:

@@ -99,17 +99,17 @@ def recommend(
         step_time_model(step_times, number, communication if number > 1 else None)
         for number in [*fewer, devices]
     ]
-    model, nothing = models[-1], pd.DataFrame(columns=_CHOICE)
-    if why := obstacles(points):
-        return Recommendation(pd.DataFrame(), nothing, why, model.assumption)
-    fit = fit_law(points)
-    law = fit.free.draws(DRAWS)
-    tables = [_candidates(points, law, times) for times in models]
-    candidates = pd.concat(tables, ignore_index=True)
-    if why := _obstacle(fit, model, tables[-1]):
-        return Recommendation(candidates, nothing, why, model.assumption)
-    table = _choices(law, model, candidates, deadline)
-    return Recommendation(candidates, table, "", model.assumption)
+    candidates, choices = pd.DataFrame(), pd.DataFrame(columns=_CHOICE)
+    why = obstacles(points)
+    if not why:
+        fit = fit_law(points)
+        law = fit.free.draws(DRAWS)
+        tables = [_candidates(points, law, model) for model in models]
+        candidates = pd.concat(tables, ignore_index=True)
+        why = _obstacle(fit, models[-1], tables[-1])
+    if not why:
+        choices = _choices(law, models[-1], candidates, deadline)
+    return Recommendation(candidates, choices, why, models[-1].assumption)
 
 
 _CHOICE = "choice batch_size devices low high time_seconds cost".split()

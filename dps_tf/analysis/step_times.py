@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.law import Draws, Observations, posteriors
-from dps_tf.analysis.tables import Floats, require, study_key
-from dps_tf.core import UserError
+from dps_tf.analysis.tables import Floats, numbers, refuse_first, require, study_key
+from dps_tf.core import UserError, check_whole
 
 COLUMNS = ["batch_size", "devices", "seconds"]
 PRICE = "price"
@@ -37,16 +37,10 @@ def checked_step_times(frame: pd.DataFrame) -> pd.DataFrame:
     A price of 0 stands for none.
     """
     require(frame, COLUMNS, "of step times")
-    for column in frame.columns.intersection([*COLUMNS, PRICE]):
-        values = pd.to_numeric(frame[column], errors="coerce").to_numpy(np.float64)
-        wrong = ~np.isfinite(values) | (values < 0)
-        wrong |= (values == 0) & (column != PRICE)
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            raise UserError(
-                f"{column} is {frame[column].iloc[row]!r} in row {row + 1} of the step "
-                "times; it must be a positive number."
-            )
+    for name in frame.columns.intersection([*COLUMNS, PRICE]):
+        values = numbers(frame[name])
+        allowed = (values > 0) & (values < np.inf) | (values == 0) & (name == PRICE)
+        refuse_first(~allowed, frame[name], "of step times", "a positive number")
     return frame
 
 
@@ -61,8 +55,8 @@ def recorded_step_times(work: pd.DataFrame) -> pd.DataFrame:
     wide = trials.pivot_table(
         index=[*keys, "trial"], columns="quantity", values="value"
     ).reindex(columns=["seconds", "steps"])
-    positive = wide[(wide > 0).all(axis=1)]
-    step_seconds = (positive["seconds"] / positive["steps"]).rename("seconds")
+    wide = wide[wide > 0].dropna()
+    step_seconds = (wide["seconds"] / wide["steps"]).rename("seconds")
     cells = step_seconds.groupby(keys, sort=False).median()
     return cells.reset_index().assign(devices=1)
 
@@ -105,44 +99,38 @@ def step_time_model(
             include it already, or a value that is not allowed.
     """
     checked_step_times(table)
-    if devices < 1:
-        raise UserError(f"--devices={devices}: give a whole number of at least 1.")
-    used = table[table["devices"] == devices]
-    is_own = used["batch_size"].nunique() >= MINIMUM_SIZES
+    check_whole("--devices", devices)
+    sizes = table.groupby("devices")["batch_size"].nunique()
+    is_own = sizes.get(devices, 0) >= MINIMUM_SIZES
     if is_own and communication is not None:
         raise UserError(
             f"the table of step times was measured on {devices} devices and holds what "
             "communication costs: leave --communication out."
         )
-    measured = devices if is_own else int(min(table["devices"], default=1))
+    measured = devices if is_own else int(min(sizes.index, default=1))
+    if sizes.get(measured, 0) < MINIMUM_SIZES:
+        raise UserError(
+            f"the table of step times has {sizes.get(measured, 0)} batch sizes on "
+            f"{measured} device(s); at least {MINIMUM_SIZES} are needed to tell "
+            "latency from throughput: measure more."
+        )
+    assumption = f"Step times were measured on {measured} device(s)"
+    if devices != measured:
+        exchange = "no time, so real ones are slower"
+        if communication is not None:
+            exchange = f"{communication:g} seconds a step, as given"
+        assumption += (
+            f"; {devices} devices are assumed to share a batch evenly and to "
+            f"exchange gradients in {exchange}"
+        )
     used = table[table["devices"] == measured]
     share = used["batch_size"].to_numpy(np.float64) / measured
-    sizes = len(np.unique(share))
-    if sizes < MINIMUM_SIZES:
-        raise UserError(
-            f"the table of step times has {sizes} batch sizes on {measured} "
-            f"device(s); at least {MINIMUM_SIZES} are needed to tell latency from "
-            "throughput: measure more."
-        )
     seconds = used["seconds"].to_numpy(np.float64)
     price = float(np.median(used[PRICE] / measured)) if PRICE in used else 0.0
     return StepTimes(
         devices=devices,
-        assumption=_assumption(devices, measured, communication),
+        assumption=f"{assumption}.",
         price=price * devices,
         draws=posteriors([Observations.of(1 / share, seconds)])[0].draws(DRAWS),
         communication=communication or 0.0,
-    )
-
-
-def _assumption(devices: int, measured: int, communication: float | None) -> str:
-    text = f"Step times were measured on {measured} device(s)"
-    if devices == measured:
-        return f"{text}."
-    exchange = "no time, so real ones are slower"
-    if communication is not None:
-        exchange = f"{communication:g} seconds a step, as given"
-    return (
-        f"{text}; {devices} devices are assumed to share a batch evenly and to "
-        f"exchange gradients in {exchange}."
     )

@@ -76,6 +76,24 @@ def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:
             )
 
 
+def numbers(column: pd.Series) -> pd.Series:
+    """Returns a column as float64, NaN where it holds no number."""
+    values: pd.Series = pd.to_numeric(column, errors="coerce").astype(np.float64)
+    return values
+
+
+def refuse_first(wrong: pd.Series, column: pd.Series, table: str, allowed: str) -> None:
+    """Raises UserError for the first wrong value of a column of a table, if any."""
+    if wrong.any():
+        row = int(np.argmax(wrong.to_numpy(bool)))
+        value = column.iloc[row]
+        shown = "empty" if pd.isna(value) else repr(str(value))
+        raise UserError(
+            f"{column.name} is {shown} in row {row + 1} of the table {table}; it must "
+            f"be {allowed}."
+        )
+
+
 def require_metric(curves: pd.DataFrame, metric: str) -> None:
     """Raises UserError unless the curves hold the metric."""
     names = metric_names(curves)

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis import plan
 from dps_tf.analysis.choose import next_batch_size
 from dps_tf.analysis.loading import load
-from dps_tf.analysis.plan import (
-    WORK,
-    curve_and_size,
-    forecast,
-    interval_of,
-    predicted_steps,
-    recorded_work,
-    seconds_of_a_step,
-)
 from dps_tf.analysis.published import read_published
-from dps_tf.analysis.tables import Floats, cell_name
+from dps_tf.analysis.tables import Floats
 from dps_tf.core import StudySpecification, SweepSpecification, UserError, duration
 from dps_tf.store import (
     FileSystem,
@@ -41,60 +33,46 @@ NOTHING_MEASURED = (
 )
 
 
-@dataclass(frozen=True)
-class Prices:
-    """The price of an hour in money, and the power in watts, of the whole machine."""
+@dataclass
+class SweepRecords:
+    """The finished cells of a sweep directory, and the forecast that they allow.
 
-    money: float | None = None
-    watts: float | None = None
+    An empty directory stands for none.
+    """
 
-    def __post_init__(self) -> None:
-        """Raises UserError unless the values are positive numbers, or None."""
-        for flag, value in (("price", self.money), ("watts", self.watts)):
-            if value is not None and not 0 < value < np.inf:
-                raise UserError(f"--{flag}={value:g}: give a number above 0.")
+    files: FileSystem
+    directory: str
+    _rows: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def of(self, seconds: Sequence[float]) -> str:
-        """Returns the text of the cost of (median, low, high) seconds, or ''."""
-        middle, low, high = (end / 3600 for end in seconds)
-        rates = {"money": self.money, "kWh": self.watts and self.watts / 1000}
-        return "".join(
-            f"; {middle * rate:.3g} ({low * rate:.3g} to {high * rate:.3g}) {unit}"
-            for unit, rate in rates.items()
-            if rate
-        )
-
-
-class RecordedForecast:
-    """Predicts the cost of cells from the finished cells of a sweep directory."""
-
-    def __init__(self, files: FileSystem, directory: str) -> None:
-        """Reads no file yet."""
-        self._files = files
-        self._directory = directory
-        self._rows: dict[str, dict[str, Any]] = {}
+    def has_finished(self, study: StudySpecification) -> bool:
+        """Returns whether the directory holds a study that is finished."""
+        if not self.directory:
+            return False
+        cell = SweepLayout(self.directory).cell(study.cell.name)
+        return is_finished(self.files, cell, study)
 
     def done(self) -> pd.DataFrame:
         """Returns the work of the finished cells, one row per cell, columns WORK."""
-        layout = SweepLayout(self._directory)
-        for name in self._files.list_names(layout.cells):
+        layout = SweepLayout(self.directory)
+        for name in self.files.list_names(layout.cells):
             if name not in self._rows:
-                study = StudyReader(self._files, layout.cell(name))
-                if (row := recorded_work(study, name)) is not None:
+                study = StudyReader(self.files, layout.cell(name))
+                if (row := plan.recorded_work(study, name)) is not None:
                     self._rows[name] = row
-        return pd.DataFrame(list(self._rows.values()), columns=list(WORK))
+        return pd.DataFrame(list(self._rows.values()), columns=list(plan.WORK))
 
     def __call__(self, studies: Sequence[StudySpecification]) -> Forecast | None:
         """Returns the forecast of some cells, None before one is finished."""
-        done = self.done()
+        done, waiting = self.done(), asked_cells(studies)
         if done.empty:
             return None
-        waiting = asked_cells(studies)
-        steps, seconds = forecast(done, waiting)
-        trials = (waiting["batch_size"] * waiting["trials"]).to_numpy(np.float64)
+        steps, seconds = plan.forecast(done, waiting)
+        trials = waiting["batch_size"] * waiting["trials"]
         examples = (np.median(steps, axis=0) * trials).tolist()
-        ends = None if seconds is None else interval_of(seconds.sum(axis=1))[1:]
-        return Forecast(examples, ends)
+        if seconds is None:
+            return Forecast(examples, None)
+        _, low, high = plan.interval_of(seconds.sum(axis=1))
+        return Forecast(examples, (low, high))
 
 
 class RecordedChoice:
@@ -104,24 +82,24 @@ class RecordedChoice:
     that the order does not depend on how many processes share the sweep.
     """
 
-    def __init__(self, files: FileSystem, directory: str, sweep: SweepSpecification):
-        """Reads no file yet; `directory` is empty where nothing is kept."""
+    def __init__(self, records: SweepRecords, sweep: SweepSpecification):
+        """Reads no file yet."""
         assert sweep.choice is not None
-        self._files = files
-        self._directory = directory
+        self._records = records
         self._choice = sweep.choice
-        self._studies = {curve_and_size(s.cell.name): s for s in sweep.studies}
-        self._reasons: dict[str, dict[str, str]] = {c: {} for c, _ in self._studies}
+        self._studies = {study.cell.name: study for study in sweep.studies}
+        curves = [plan.curve_and_size(name)[0] for name in self._studies]
+        self._reasons: dict[str, dict[str, str]] = {curve: {} for curve in curves}
         self._ended: set[str] = set()
 
     def __call__(self) -> list[StudySpecification]:
         """Returns the studies chosen so far, and records them with the reasons."""
         self.look()
         for curve, reasons in self._reasons.items():
-            path = SweepLayout(self._directory).choice(curve)
-            write_json(self._files, path, list(reasons.items()))
+            path = SweepLayout(self._records.directory).choice(curve)
+            write_json(self._records.files, path, list(reasons.items()))
         names = [name for reasons in self._reasons.values() for name in reasons]
-        return [self._studies[curve_and_size(name)] for name in names]
+        return [self._studies[name] for name in names]
 
     def look(self) -> None:
         """Chooses as far as the records go, and prints each choice; writes nothing."""
@@ -131,22 +109,18 @@ class RecordedChoice:
 
     def may_run(self, study: StudySpecification) -> bool:
         """Returns whether a study was chosen, or may be."""
-        curve, _ = curve_and_size(study.cell.name)
+        curve, _ = plan.curve_and_size(study.cell.name)
         return curve not in self._ended or study.cell.name in self._reasons[curve]
 
     def _is_finished(self, name: str) -> bool:
-        if not self._directory:
-            return False
-        cell = SweepLayout(self._directory).cell(name)
-        return is_finished(self._files, cell, self._studies[curve_and_size(name)])
+        return self._records.has_finished(self._studies[name])
 
     def _extend(self, curve: str, reasons: dict[str, str]) -> None:
         """Adds the next cell of a curve and why, or why the last one is the last."""
         results = work = pd.DataFrame()
         if reasons:
-            tables = load(self._directory)
-            rows = tables.studies.to_dict("records")
-            chosen = tables.where([cell_name(row) in reasons for row in rows])
+            tables = load(self._records.directory)
+            chosen = tables.where(tables.best["cell"].isin(list(reasons)))
             results, work = chosen.results, chosen.work
         size, reason = next_batch_size(self._choice, results, work)
         if size is None:
@@ -154,7 +128,7 @@ class RecordedChoice:
             reasons[list(reasons)[-1]] += f"; it is the last: {reason}"
             print(f"{curve}: no further batch size is chosen: {reason}.")
             return
-        name = self._studies[curve, size].cell.name
+        [name] = [n for n in self._studies if plan.curve_and_size(n) == (curve, size)]
         reasons[name] = reason
         print(f"{name} is chosen: {reason}.")
 
@@ -165,7 +139,7 @@ def asked_cells(studies: Sequence[StudySpecification]) -> pd.DataFrame:
         [
             {
                 "cell": study.cell.name,
-                "curve": curve_and_size(study.cell.name)[0],
+                "curve": plan.curve_and_size(study.cell.name)[0],
                 "batch_size": study.cell.batch_size,
                 "trials": study.rule.points,
                 "draws": study.rule.draws_limit,
@@ -185,11 +159,11 @@ def like(place: str) -> pd.DataFrame:
     """
     if place.endswith(".csv"):
         table = read_published(place).rename(columns={"steps_to_result": "steps"})
-        done = table.assign(trials=1, seconds=np.nan)[list(WORK)]
+        done = table.assign(trials=1, seconds=np.nan)[list(plan.WORK)]
     else:
         files = files_for(place)
         SweepReader(files, place)  # Refuses a directory without a sweep.
-        done = RecordedForecast(files, place).done()
+        done = SweepRecords(files, place).done()
     if done.empty:
         raise UserError(
             f"--like={place} has no finished cell: name a sweep that has one, or a "
@@ -202,40 +176,39 @@ def plan_text(
     done: pd.DataFrame,
     waiting: pd.DataFrame,
     calibration: Calibration,
-    prices: Prices,
+    costs: Mapping[str, float],
 ) -> str:
-    """Returns the plan: predictions and bounds for each waiting cell and for all."""
-    budget, draws = waiting["budget"].to_numpy(float), waiting["draws"].to_numpy(float)
-    most = np.median(_seconds(waiting, calibration, budget, draws), axis=0)
-    lines, whole, predicted = [str(calibration)], "", [""] * len(waiting)
-    if done.empty:
-        lines.append(NOTHING_MEASURED)
-    else:
-        lines.append(
+    """Returns the plan: predictions and bounds for each waiting cell and for all.
+
+    `costs` are those of an hour, by unit.
+    """
+    columns = waiting[["budget", "draws", "trials"]].to_numpy(np.float64)
+    budget, draws, trials = columns.T
+    table = pd.DataFrame(index=[*waiting["cell"], f"all {len(waiting)} cells"])
+    basis = NOTHING_MEASURED
+    if not done.empty:
+        basis = (
             f"predicted from {len(done)} measured cells; medians with 80 % "
             "intervals. Cells that have begun count whole, repeats do not."
         )
-        steps = np.minimum(predicted_steps(done, waiting), budget)
-        trials = waiting["trials"].to_numpy(float)
+        steps = np.minimum(plan.predicted_steps(done, waiting), budget)
         seconds = _seconds(waiting, calibration, steps, trials)
-        whole = f"{_cost(seconds.sum(axis=1), prices)}; "
-        predicted = [
-            f"{_steps(steps[:, i], budget[i])}, {_cost(seconds[:, i], prices)}; "
-            for i in range(len(waiting))
-        ]
-    named = zip(waiting["cell"], predicted, most, strict=True)
-    lines += [f"  {name}: {text}at most {_time(end)}" for name, text, end in named]
-    lines.append(f"all {len(waiting)} cells: {whole}at most {_time(most.sum())}")
-    return "\n".join(lines)
+        seconds = np.column_stack([seconds, seconds.sum(axis=1)])
+        table["steps a trial"] = [*_texts(steps, "{:,.0f}".format, budget), ""]
+        table["time"] = _texts(seconds, _time)
+        for unit, cost in costs.items():
+            table[unit] = _texts(seconds / 3600 * cost, "{:.3g}".format)
+    most = np.median(_seconds(waiting, calibration, budget, draws), axis=0)
+    table["at most"] = [_time(end) for end in [*most, most.sum()]]
+    return f"{calibration}\n{basis}\n{table.to_string()}"
 
 
 def _seconds(
     waiting: pd.DataFrame, calibration: Calibration, steps: Floats, trials: Floats
 ) -> Floats:
     """Returns draws of the seconds of cells, [d, n], for draws of steps per trial."""
-    per_step = seconds_of_a_step(
-        pd.DataFrame(calibration.steps.items(), columns=["batch_size", "seconds"]),
-        waiting["batch_size"].to_numpy(np.float64),
+    per_step = plan.seconds_of_a_step(
+        pd.Series(calibration.steps), waiting["batch_size"]
     )
     evaluation = calibration.evaluation / waiting["interval"].to_numpy(np.float64)
     is_pruned = ~waiting["curve"].str.contains("-none-seed").to_numpy(bool)
@@ -244,18 +217,22 @@ def _seconds(
     return np.asarray(per_trial * trials / slots + calibration.start_up, np.float64)
 
 
-def _cost(seconds: Floats, prices: Prices) -> str:
-    ends = interval_of(seconds)
-    middle, low, high = map(_time, ends)
-    return f"{middle} ({low} to {high}){prices.of(ends)}"
+def _texts(
+    draws: Floats, text_of: Callable[[float], str], most: Floats | float = np.inf
+) -> list[str]:
+    """Returns the median with the interval of each column of draws, [d, n].
+
+    An end that reaches `most`, the largest value of a column, is a bound.
+    """
+    texts = []
+    for column, end in zip(draws.T, np.broadcast_to(most, draws.shape[1]), strict=True):
+        ends = plan.interval_of(column)
+        middle, low, high = (
+            text_of(x) if x < end else f"over {text_of(end)}" for x in ends
+        )
+        texts.append(f"{middle} ({low} to {high})" if ends[1] < end else middle)
+    return texts
 
 
 def _time(seconds: float) -> str:
     return duration(seconds) if seconds >= 1 else f"{seconds:.1g} s"
-
-
-def _steps(steps: Floats, budget: float) -> str:
-    middle, low, high = interval_of(steps)
-    if middle >= budget:
-        return f"more steps a trial than its {budget:,.0f}"
-    return f"{middle:,.0f} ({low:,.0f} to {high:,.0f}) steps a trial"

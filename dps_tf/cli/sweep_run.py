@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -13,20 +13,18 @@ from dps_tf.analysis.plan import WORK
 from dps_tf.cli import sweep_plan
 from dps_tf.cli.command_line import import_ray
 from dps_tf.cli.sweep_plan import (
-    Prices,
     RecordedChoice,
-    RecordedForecast,
+    SweepRecords,
     asked_cells,
     plan_text,
 )
 from dps_tf.core import StudySpecification, UserError
-from dps_tf.store import SweepLayout, absolute, files_for
+from dps_tf.store import absolute, files_for
 from dps_tf.training import explain
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.calibration import calibrate
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
-from dps_tf.tuning.study import is_finished
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, describe_failures
 from dps_tf.workloads.reading import SweepConfiguration, describe
 
@@ -44,14 +42,14 @@ class SweepRun:
         self.configuration = configuration
         self.options = options
         self._files = files_for(options.sweep_dir)
-        self._forecast = RecordedForecast(self._files, options.sweep_dir)
+        self._records = SweepRecords(self._files, options.sweep_dir)
         self._backends = Backends(options, self._files)
         self._backends.check(configuration.specification)
         self._pruning = 0.0
         self._choice: RecordedChoice | None = None
         sweep = configuration.specification
         if sweep.choice is not None:
-            self._choice = RecordedChoice(self._files, options.sweep_dir, sweep)
+            self._choice = RecordedChoice(self._records, sweep)
 
     def try_out(self) -> str:
         """Tries out everything that a sweep needs; returns its description.
@@ -73,21 +71,21 @@ class SweepRun:
             self._choice.look()
         return f"{text}\n{explain(self.options.data_placement)}"
 
-    def plan(self, like: Sequence[str], prices: Prices) -> str:
+    def plan(self, like: Sequence[str], costs: Mapping[str, float]) -> str:
         """Tries out everything, measures for some seconds, and returns the plan.
 
         Args:
             like: sweep directories and tables of published curves, from which steps
                 of trials are predicted.
-            prices: price and power of an hour.
+            costs: what an hour of the machine costs, by unit.
 
         Raises:
-            UserError: see `try_out`; or a place in `like` has no finished cell.
+            UserError: see `try_out`; or a place in `like` is no sweep and no table.
         """
         measured = [sweep_plan.like(place) for place in like]
         text = self.try_out()
         if self.options.sweep_dir:
-            measured.append(self._forecast.done())
+            measured.append(self._records.done())
         waiting = [
             s for s in self.configuration.specification.studies if self._waits(s)
         ]
@@ -95,16 +93,13 @@ class SweepRun:
             return f"{text}\nnothing to plan: all cells are finished."
         done = pd.concat([pd.DataFrame(columns=list(WORK)), *measured])
         calibration = calibrate(self._backends, waiting, self._pruning)
-        plan = plan_text(done, asked_cells(waiting), calibration, prices)
+        plan = plan_text(done, asked_cells(waiting), calibration, costs)
         return f"{text}\n\n{plan}"
 
     def _waits(self, study: StudySpecification) -> bool:
         if self._choice is not None and not self._choice.may_run(study):
             return False
-        if not self.options.sweep_dir:
-            return True
-        cell = SweepLayout(self.options.sweep_dir).cell(study.cell.name)
-        return not is_finished(self._files, cell, study)
+        return not self._records.has_finished(study)
 
     def run(self, stop: StopRequest) -> SweepOutcome:
         """Runs the cells that are not finished; see `Sweep.run`."""
@@ -123,7 +118,7 @@ class SweepRun:
             self.options,
             self._backends,
             stop,
-            forecast=self._forecast,
+            forecast=self._records,
             asked=self._choice,
         )
 

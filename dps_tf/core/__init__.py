@@ -16,6 +16,8 @@ from dps_tf.core.choice import Choice
 from dps_tf.core.errors import (
     UserError,
     check_known,
+    check_positive,
+    check_whole,
     duration,
     is_whole,
     near_matches,

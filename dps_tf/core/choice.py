@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dps_tf.core.errors import UserError, check_whole
+from dps_tf.core.errors import UserError, check_positive, check_whole
 
 FIRST = 5
 """Batch sizes of a curve before a choice may end: fewer leave the ends of intervals to
@@ -50,12 +49,13 @@ class Choice:
                 f"{self.devices}: high has to be at least {2**FIRST} times low, as a "
                 f"choice needs {FIRST + 1} batch sizes, and low a multiple of devices."
             )
-        positive = {"precision": self.precision}
+        check_positive("choose.precision", self.precision)
         if self.budget is not None:
-            positive["budget"] = self.budget
-        times = {1: 1.0} if self.step_times is None else self.step_times
-        alone = self.step_times is None or self.devices == 1
-        if not isinstance(times, Mapping) or not times or not alone:
+            check_positive("choose.budget", self.budget)
+        times = self.step_times
+        if times is None:
+            return
+        if not isinstance(times, Mapping) or not times or self.devices > 1:
             raise UserError(
                 f"choose.step_times is {times!r} and choose.devices {self.devices}: "
                 "give seconds by batch size, such as {64: 0.01, 256: 0.02}, of the "
@@ -63,13 +63,7 @@ class Choice:
             )
         for size, seconds in times.items():
             check_whole("a batch size of choose.step_times", size)
-            positive[f"step_times[{size}]"] = seconds
-        for name, value in positive.items():
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not is_number or not 0 < value < math.inf:
-                raise UserError(
-                    f"choose.{name} is {value!r}; it must be a positive number."
-                )
+            check_positive(f"choose.step_times[{size}]", seconds)
 
     @property
     def batch_sizes(self) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection, Iterable
 
 
@@ -25,6 +26,13 @@ def check_whole(name: str, value: object, least: int = 1) -> None:
         raise UserError(
             f"{name} is {value!r}; it must be a whole number, at least {least}."
         )
+
+
+def check_positive(name: str, value: object) -> None:
+    """Raises UserError unless the value called `name` is a positive, finite number."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 < value < math.inf:  # type: ignore[operator]
+        raise UserError(f"{name} is {value!r}; it must be a positive number.")
 
 
 def check_known(kind: str, name: object, allowed: Collection[str]) -> None:

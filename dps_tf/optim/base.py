@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -142,6 +142,17 @@ class TensorOptimizer(keras.optimizers.Optimizer):
     def slots(self) -> list[tf.Variable]:
         """The accumulators: slot by slot, each in the order of the built variables."""
         return [s for slots in self._slots.values() for s in slots if s is not None]
+
+    def named_slots(self, values: Iterable[Any]) -> dict[str, list[Any]]:
+        """Returns values given in the order of `slots`, by slot, one per variable.
+
+        A variable that has no such slot has None.
+        """
+        rest = iter(values)
+        return {
+            name: [None if slot is None else next(rest) for slot in slots]
+            for name, slots in self._slots.items()
+        }
 
     @property
     def keeps_zeros(self) -> bool:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
 from dps_tf.probing.gradients import ExampleGradients
 from dps_tf.probing.measurement import Measurer, ProgramCache, Wanted
+from dps_tf.probing.noise import OPTIMIZER_NOISE, NoiseEstimate, estimate
 from dps_tf.probing.quantities import (
     CURVATURE,
     QUANTITIES,
-    NoiseEstimate,
     curvature,
-    estimate,
     local_smoothness,
     measure_update,
 )
@@ -23,6 +22,7 @@ from dps_tf.probing.replay import (
 
 __all__ = [
     "CURVATURE",
+    "OPTIMIZER_NOISE",
     "QUANTITIES",
     "ExampleGradients",
     "Measurer",

@@ -6,8 +6,9 @@ separate network, so a measurement does not change the measured trial.
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,17 +102,17 @@ class ExampleGradients:
         ]
         self._lock = threading.Lock()
         inputs, labels = self._inputs, self._labels
-        signature = [
+        self._signature = [
             tf.TensorSpec([None, *inputs.shape[1:]], inputs.dtype),
             tf.TensorSpec([None, *labels.shape[1:]], labels.dtype),
             *(tf.TensorSpec([], tf.float32) for _ in self._names),
         ]
         self._sums = BatchSums(
-            self._part, signature, name="example_gradients", threads=threads
+            self._part, self._signature, name="example_gradients", threads=threads
         )
         vector = [tf.TensorSpec(v.shape, tf.float32) for v in self._variables]
         self._products = BatchSums(
-            self._product, [*signature, *vector], name="hessian", threads=threads
+            self._product, [*self._signature, *vector], name="hessian", threads=threads
         )
 
     @property
@@ -135,6 +136,36 @@ class ExampleGradients:
         with self._lock:
             self._set(weights, masks)
             return self._sum(self._values(point))
+
+    def batches(
+        self,
+        weights: Sequence[np.ndarray],
+        masks: Sequence[np.ndarray] | None = None,
+        point: Mapping[str, float] | None = None,
+    ) -> Iterator[list[np.ndarray]]:
+        """Yields the gradient of the mean loss over each full batch; see `at`.
+
+        The batches are those of `MeanGradient.batch_square`. No other method may be
+        called before the last of them.
+        """
+        values, size = self._values(point), self.batch_size
+
+        def of_batch(start: int) -> list[tf.Tensor]:
+            return self._arguments(self._order[start : start + size], values)
+
+        with self._lock:
+            self._set(weights, masks)
+            for start in range(0, self.examples - size + 1, size):
+                yield [part / size for part in self._of_one(of_batch, [start])]
+
+    @functools.cached_property
+    def _of_one(self) -> BatchSums:
+        def gradient(
+            inputs: tf.Tensor, labels: tf.Tensor, *point: tf.Tensor
+        ) -> list[tf.Tensor]:
+            return self._gradient(inputs, labels, point)
+
+        return BatchSums(gradient, self._signature, name="batch_gradient", threads=1)
 
     def hessian_product(
         self,

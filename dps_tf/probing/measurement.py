@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,9 +16,10 @@ from dps_tf.data import Dataset, Examples
 from dps_tf.models import initial_point
 from dps_tf.optim import SCHEDULES
 from dps_tf.probing.gradients import ExampleGradients
+from dps_tf.probing.noise import OPTIMIZER_NOISE, of_optimizer
 from dps_tf.probing.quantities import CURVATURE, QUANTITIES, measure_update
 from dps_tf.probing.replay import (
-    Weights,
+    Arrays,
     dataset_of,
     log_spaced,
     read_recorded,
@@ -53,6 +55,7 @@ class Wanted:
         steps: steps k of the updates to k + 1 to measure instead of `times`.
         until: step up to which trials are trained past the goal; 0 ends at the goal.
         curvature: whether to measure `quantities.CURVATURE` too.
+        optimizer_noise: whether to measure `noise.OPTIMIZER_NOISE` too.
     """
 
     examples: int = 5_000
@@ -60,6 +63,7 @@ class Wanted:
     steps: tuple[int, ...] = ()
     until: int = 0
     curvature: bool = False
+    optimizer_noise: bool = False
 
     def __post_init__(self) -> None:
         if self.examples < 0 or self.examples == 1:
@@ -78,7 +82,8 @@ class Wanted:
     @property
     def quantities(self) -> tuple[str, ...]:
         """The names of the quantities that are measured at each update."""
-        return QUANTITIES + CURVATURE if self.curvature else QUANTITIES
+        further = (CURVATURE, self.curvature), (OPTIMIZER_NOISE, self.optimizer_noise)
+        return sum((names for names, is_wanted in further if is_wanted), QUANTITIES)
 
     def looks(self, trial: RecordedTrial) -> list[int]:
         """Returns the steps k of a trial at which the update to k + 1 is measured.
@@ -264,9 +269,14 @@ class Measurer:
         point = program.objective.split_point(trial.point)[0]
         rows: list[dict[str, object]] = []
 
-        def look(step: int, before: Weights, after: Weights) -> None:
+        def look(step: int, before: Arrays, after: Arrays) -> None:
             rate = _rate(program, step) if self.wanted.curvature else None
-            values = measure_update(gradients, before, after, masks, point, rate)
+            weights = len(program.model.weights)
+            ends = before[:weights], after[:weights]
+            values = measure_update(gradients, *ends, masks, point, rate)
+            if self.wanted.optimizer_noise:
+                slots, at = (before[weights:], after[weights:]), (ends[0], masks, point)
+                values |= _optimizer_noise(program, step, slots, gradients, at)
             columns = {**specification.cell.to_json(), "trial": trial.number}
             columns |= {"step": step, "examples": gradients.examples}
             rows.extend(
@@ -337,3 +347,19 @@ def _rate(program: Program, step: int) -> float:
     optimizer = program.optimizer
     schedule = SCHEDULES[optimizer.schedule]
     return float(schedule.rate(optimizer.metaparameters, tf.constant(step, tf.int64)))
+
+
+def _optimizer_noise(
+    program: Program,
+    step: int,
+    slots: tuple[Arrays, Arrays],
+    gradients: ExampleGradients,
+    at: tuple[Any, ...],
+) -> dict[str, float]:
+    """Returns OPTIMIZER_NOISE by name; `at`: the arguments of `gradients.at`."""
+    optimizer = program.optimizer
+    before, after = (optimizer.named_slots(values) for values in slots)
+    where = gradients.at(*at), gradients.batches(*at)
+    noise = of_optimizer(optimizer, step, before, after, *where)
+    numbers = noise.gradient_square, noise.noise_trace, noise.scale
+    return dict(zip(OPTIMIZER_NOISE, numbers, strict=True))

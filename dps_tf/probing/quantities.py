@@ -4,10 +4,8 @@ Local smoothness L is how quickly the gradient changes along an update. Source: 
 al. 2021, published code (its `lipschitz`). In their theory, c1 of the law
 K* = c1 / B + c2 is proportional to L.
 
-The noise scale tr(Sigma) / |G|^2 is how noisy a gradient is: G is the gradient of the
-expected loss, Sigma the covariance of the gradient of one example. The gradient of B
-examples has E|G_B|^2 = |G|^2 + tr(Sigma) / B, so that two batch sizes give both
-unknowns without bias. Source: McCandlish et al. 2018 (arXiv 1812.06162), appendix A.1.
+The noise scale tr(Sigma) / |G|^2 is how noisy a gradient is; `noise.py` has it, and
+those of optimizers.
 
 Curvature is that of the Hessian H of the loss before the update: |H g| / |g| along the
 gradient g, and the largest eigenvalue of H, which is also given times the learning
@@ -19,14 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from dps_tf.probing.gradients import ExampleGradients
+from dps_tf.probing.noise import euclidean
 
 QUANTITIES = ("smoothness", "gradient_square", "noise_trace", "noise_scale")
-"""See `local_smoothness` and `NoiseEstimate`; one value each per update."""
+"""See `local_smoothness` and `euclidean`; one value each per update."""
 CURVATURE = (
     "loss",
     "gradient_curvature",
@@ -70,7 +68,7 @@ def measure_update(
         moved = gradients.with_trainable(before, place)
         return gradients.at(moved, masks, point).values
 
-    noise = estimate(base.batch_size, base.batch_square, base.examples, base.square)
+    noise = euclidean(base)
     smoothness = local_smoothness(
         gradient, gradients.trainable(before), gradients.trainable(after), base.values
     )
@@ -177,50 +175,6 @@ def curvature(
     for column, values in enumerate(rows):
         projected[: len(values), column] = projected[column, : len(values)] = values
     return along, float(np.linalg.eigvalsh(projected)[-1])
-
-
-@dataclass(frozen=True)
-class NoiseEstimate:
-    """Square norm and noise of the gradient, estimated from two batch sizes.
-
-    Attributes:
-        gradient_square: unbiased estimate of |G|^2; may come out negative.
-        noise_trace: unbiased estimate of tr(Sigma), in units of |G|^2 per example.
-    """
-
-    gradient_square: float
-    noise_trace: float
-
-    @property
-    def scale(self) -> float:
-        """The ratio tr(Sigma) / |G|^2 in examples; NaN unless `gradient_square` > 0.
-
-        A ratio of two unbiased estimates is biased: average the estimates over updates,
-        never their ratios.
-        """
-        if not self.gradient_square > 0:
-            return float("nan")
-        return self.noise_trace / self.gradient_square
-
-
-def estimate(
-    small: int, small_square: float, big: int, big_square: float
-) -> NoiseEstimate:
-    """Returns the unbiased estimate from the gradients of two batch sizes.
-
-    >>> estimate(1, 5.0, 4, 2.0)
-    NoiseEstimate(gradient_square=1.0, noise_trace=4.0)
-
-    Both values are NaN if the sizes are equal, because one size cannot separate them.
-    `small` and `big`: examples of the batches; `small_square` and `big_square`: square
-    norms of their gradients, or means of several.
-    """
-    if small == big:
-        return NoiseEstimate(float("nan"), float("nan"))
-    return NoiseEstimate(
-        gradient_square=(big * big_square - small * small_square) / (big - small),
-        noise_trace=(small_square - big_square) / (1 / small - 1 / big),
-    )
 
 
 def _wide(values: np.ndarray) -> np.ndarray:

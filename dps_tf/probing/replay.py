@@ -1,7 +1,7 @@
 """Replay of a recorded trial: training it again to read weights that were not kept.
 
 A trial is a function of its seeds and point, so training it again gives the same curve,
-bit for bit on a CPU. `replay` passes on the weights before and after single updates.
+bit for bit on a CPU. `replay` passes on the states before and after single updates.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from dps_tf.training import Program, TrainingRunner
 from dps_tf.tuning import build
 from dps_tf.tuning.interruption import Interrupted
 
-Weights = tuple[np.ndarray, ...]
-Look = Callable[[Weights, Weights], None]
-"""Called with (model's weights before an update, weights after it)."""
+Arrays = tuple[np.ndarray, ...]
+Look = Callable[[Arrays, Arrays], None]
+"""Called with the arrays of a trial's state before an update and after it: the model's
+weights, then the optimizer's slots."""
 
 
 def read_recorded(
@@ -166,8 +167,8 @@ def replay(
             evaluates exactly.
         trial: record of the trial.
         masks: 0/1, one per trainable variable; None for a dense network.
-        looks: functions to call with the weights of the update from step k to k + 1,
-            by k.
+        looks: functions to call with the states of the update from step k to k + 1, by
+            k.
         differs: called with a description of the first evaluation that differs from
             the record; may raise.
         stop: returns whether to stop early.
@@ -179,14 +180,13 @@ def replay(
     runner = WatchedRunner(program, trial, masks)
     end = max([trial.end, *(k + 1 for k in looks)])
     evaluations = {step for step in trial.curve if step <= end}
-    weights = len(program.model.weights)
     state: TrialState | None = None
-    before: Weights = ()
+    before: Arrays = ()
     for until in sorted({*evaluations, *looks, *(k + 1 for k in looks)}):
         if stop():
             raise Interrupted
         report = runner.go_on(state, until, stop)
-        state, after = report.state, report.state.arrays[:weights]
+        state, after = report.state, report.state.arrays
         if report.metrics is not None:
             change = _difference(program.objective, trial, until, report.metrics)
             if change:

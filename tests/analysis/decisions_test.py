@@ -162,7 +162,7 @@ def test_predict_takes_tables_and_the_sparsities_that_were_measured():
     assert sparse == both[1]
     with pytest.raises(UserError, match="sparsity 0.5 was not measured"):
         predict(table, [128.0], sparsities=[0.5])
-    with pytest.raises(UserError, match="positive numbers"):
+    with pytest.raises(UserError, match="it must be a positive number"):
         predict(table, [0.0])
 
 

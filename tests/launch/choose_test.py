@@ -10,13 +10,12 @@ from dataclasses import replace
 from types import ModuleType
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy.optimize import approx_fprime
 
 from dps_tf.analysis.choose import CRITICAL, losses, recommended, value
 from dps_tf.analysis.law import Estimate, Observations, compare, posteriors
-from dps_tf.analysis.plan import StepsModel
+from dps_tf.analysis.plan import steps_posterior
 from dps_tf.core import NoisyQuadratic
 from tests.core.quadratic_search import steps_to_loss
 from tests.packaging.source_tree import SOURCE_TREE
@@ -111,10 +110,9 @@ def test_a_ratio_of_two_curves_is_that_of_their_joint_fit(script):
 
 @pytest.mark.parametrize("others", [0.0, 0.3])
 def test_the_worth_of_a_cell_is_that_of_a_normal_posterior_after_it(script, others):
-    table = pd.DataFrame({"curve": "a", "batch_size": [8, 64, 512], "trials": 1})
-    model = StepsModel.of(table.assign(steps=[5_000, 700, 150]), [])
-    model = replace(model, fits=model.fits[:1], weights=np.ones(1))
-    fit, size = model.fits[0], 128.0
+    fits = steps_posterior(np.zeros(3, int), [8, 64, 512], [5_000, 700, 150])
+    assert sum(each.weight for each in fits) == pytest.approx(1)
+    fit, size = replace(fits[0], weight=1.0), 128.0
 
     def log2_steps(values: np.ndarray) -> float:
         c1, ratio = values[:2] + values[2:]
@@ -124,10 +122,10 @@ def test_the_worth_of_a_cell_is_that_of_a_normal_posterior_after_it(script, othe
     before, noise = fit.covariance, fit.noise**2
     gain = np.outer(before @ slope, slope @ before) / (slope @ before @ slope + noise)
     asked = np.array([0.0, 1.0, 0.0, 1.0])  # log2 c1/c2
-    assert script.variance(model, CRITICAL) == asked @ before @ asked
+    assert script.variance([fit], CRITICAL) == asked @ before @ asked
     narrower = (asked @ (before - gain) @ asked + others) / (
         asked @ before @ asked + others
     )
-    gain, steps = value(model, np.array([size]), CRITICAL, others)
+    gain, steps = value([fit], np.array([size]), CRITICAL, others)
     assert gain == pytest.approx(-np.log2(narrower) / 2, rel=1e-4)
     assert steps == pytest.approx(2 ** log2_steps(fit.mean), rel=1e-6)

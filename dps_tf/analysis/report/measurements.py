@@ -161,7 +161,9 @@ def noise_part(context: ReportContext) -> Part:
     return Part(illustrations=figures, tables=(table,) if len(table.frame) else ())
 
 
-def averaged(curves: Curves, measurements: pd.DataFrame) -> pd.DataFrame:
+def averaged(
+    curves: Curves, measurements: pd.DataFrame, prefix: str = ""
+) -> pd.DataFrame:
     """Returns the noise scale of each cell over training, and late in it.
 
     Columns: panel, curve, those of `study_key`, scale, at_half (K*/2) and at_end (K*).
@@ -170,12 +172,15 @@ def averaged(curves: Curves, measurements: pd.DataFrame) -> pd.DataFrame:
     rule, then divided: measurements crowd in the first steps, and the mean of the
     ratios would be that of its largest term. NaN where the mean of |G|^2 is not
     positive. The late values are ratios at one measurement: the nearest to half of the
-    last step, and the last one.
+    last step, and the last one. The prefix `optimizer_` is for the noise scale in the
+    geometry of the optimizer.
     """
     keys = ["panel", "curve", *study_key(measurements)]
     kinds = {"scale": mean_over_steps, "at_half": _at_half, "at_end": _at_end}
     trace, square = (
-        measured_on_best(curves, measurements, name).groupby(keys)[["step", "value"]]
+        measured_on_best(curves, measurements, prefix + name).groupby(keys)[
+            ["step", "value"]
+        ]
         for name in ("noise_trace", "gradient_square")
     )
     if not (trace.ngroups and square.ngroups):

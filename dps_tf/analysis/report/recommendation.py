@@ -1,4 +1,4 @@
-"""The figure of a recommendation: time to the goal against what it costs."""
+"""The tables of recommendations, and the figure of time against cost."""
 
 from __future__ import annotations
 
@@ -12,25 +12,31 @@ from dps_tf.analysis.report import style
 from dps_tf.analysis.report.style import Axes
 
 
-def write_figure(recommendations: Mapping[str, Recommendation], path: Path) -> None:
-    """Writes the frontier of time and cost of some curves as a PNG file.
+def write_tables(recommendations: Mapping[str, Recommendation], folder: Path) -> None:
+    """Writes candidates.csv, choices.csv and recommendation.png of some curves.
 
-    Each curve is a line with one point per number of devices, at the fastest batch
-    size; the label of a point gives both. The band is the interval of the time over
-    the posterior. No file is written where no curve has candidates.
+    Each curve of the figure is a line with one point per number of devices, at the
+    fastest batch size; the label of a point gives both. The band is the interval of the
+    time over the posterior. No figure is written where no curve has candidates.
     """
-    candidates = pd.concat(
-        [each.candidates.assign(curve=name) for name, each in recommendations.items()],
-        ignore_index=True,
-    )
+    folder.mkdir(parents=True, exist_ok=True)
+    tables = {}
+    for name in ("candidates", "choices"):
+        parts = [
+            getattr(recommendation, name).assign(curve=curve)
+            for curve, recommendation in recommendations.items()
+        ]
+        tables[name] = pd.concat(parts, ignore_index=True)
+        tables[name].to_csv(folder / f"{name}.csv", index=False)
+    candidates = tables["candidates"]
     if candidates.empty:
         return
     times = candidates.groupby(["curve", "devices"], sort=False)["time_seconds"]
     table = candidates.loc[times.idxmin()]
-    line_styles = style.assign_styles(dict.fromkeys(table["curve"]))
+    line_styles = style.assign_styles(table["curve"])
     with style.one_axis(line_styles) as (figure, axis):
         draw_frontiers(axis, table, line_styles)
-        path.write_bytes(style.png(figure))
+        (folder / "recommendation.png").write_bytes(style.png(figure))
 
 
 def draw_frontiers(

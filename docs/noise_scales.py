@@ -1,0 +1,126 @@
+"""Does the gradient noise scale order c1/c2? Rank correlation and slope over curves.
+
+McCandlish et al. 2018 expect the two to agree in order of magnitude. `associated` asks
+how well they go together over curves of several optimizers, within each workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from evidence import Evidence, files
+from scipy.stats import rankdata
+
+from dps_tf.analysis.law import LEVEL, Distribution
+from dps_tf.analysis.report.curves import curves_of, of_curve
+from dps_tf.analysis.report.measurements import averaged, mean_scale
+from dps_tf.analysis.report.naming import naming
+from dps_tf.analysis.tables import Floats
+
+REPLICATES = 8000
+FEWEST = 3
+"""Curves of a workload below which nothing is correlated."""
+NAMES = {"rank": "rank correlation", "slope": "slope"}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve: its table and panel, its noise scale in examples, and c1/c2."""
+
+    workload: str
+    noise: float
+    critical: Distribution
+
+
+def measured_curves(
+    study: str, cells: pd.DataFrame, measurements: pd.DataFrame, prefix: str
+) -> list[Curve]:
+    """Returns the curves of a table that have a fit and a noise scale.
+
+    Numerator and denominator are averaged over the steps up to K* and divided, and the
+    mean over the cells of a curve is geometric, as in the report. `measurements` have
+    the schema MEASUREMENTS; `prefix` is empty for the Euclidean scale or `optimizer_`.
+    """
+    curves = curves_of(cells, naming(cells))
+    averages = averaged(curves, measurements, prefix)
+    found = [
+        Curve(
+            f"{study} {panel}",
+            mean_scale(of_curve(averages, panel, curve)),
+            fit.posterior.critical_batch_size,
+        )
+        for (panel, curve), fit in curves.fits.items()
+    ]
+    return [curve for curve in found if np.isfinite(curve.noise)]
+
+
+def associated(curves: Sequence[Curve]) -> dict[str, tuple[float, Floats]]:
+    """Returns value and replicates of `rank` and `slope`, as in NAMES.
+
+    They are Spearman's rank correlation of noise scale and c1/c2, and the slope of
+    log c1/c2 on log noise scale by least squares. The workload is a fixed effect:
+    ranks are those within a workload, and ranks and logarithms count from their mean
+    within it. With one workload both are the plain statistics.
+
+    The value is that of the medians of c1/c2. A replicate draws c1/c2 of every curve
+    from its posterior, the curves independently, and then the curves of each workload
+    with replacement. A posterior with an open end is taken as it is. Medians scatter by
+    their posteriors already, and draws add to it: intervals are wide rather than
+    narrow, and replicates lie nearer to 0 than the value. The noise scale is taken as
+    measured. Replicates in which nothing differs are left out.
+
+    Raises:
+        ValueError: a workload has fewer than FEWEST curves.
+    """
+    random = np.random.default_rng(0)
+    plain, drawn = [], []
+    for workload in dict.fromkeys(curve.workload for curve in curves):
+        own = [curve for curve in curves if curve.workload == workload]
+        if len(own) < FEWEST:
+            raise ValueError(f"{workload}: {len(own)} curves, of {FEWEST} at least")
+        noise = np.log2([curve.noise for curve in own])
+        medians = np.log2([curve.critical.quantiles([0.5])[0] for curve in own])
+        plain.append((noise[None], medians[None]))
+        each = [
+            random.choice(of.critical.middles, REPLICATES, p=of.critical.masses)
+            for of in own
+        ]
+        picked = random.integers(len(own), size=(REPLICATES, len(own)))
+        critical = np.take_along_axis(np.transpose(each), picked, axis=1)
+        drawn.append((noise[picked], critical))
+    values, found = statistics(plain), statistics(drawn)
+    return {
+        name: (float(values[name][0]), found[name][np.isfinite(found[name])])
+        for name in NAMES
+    }
+
+
+def statistics(groups: Sequence[tuple[Floats, Floats]]) -> dict[str, Floats]:
+    """Returns `rank` and `slope` of each row, [d] each, over groups x, y of [d, n]."""
+    raw = sum(_moments(x, y) for x, y in groups)
+    ranks = sum(_moments(rankdata(x, axis=1), rankdata(y, axis=1)) for x, y in groups)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rank = ranks[1] / np.sqrt(ranks[0] * ranks[2])
+        return {"rank": rank, "slope": raw[1] / raw[0]}
+
+
+def _moments(x: Floats, y: Floats) -> Floats:
+    """Returns the sums of x x, x y and y y about the means of each row, [3, d]."""
+    x, y = (values - values.mean(axis=1, keepdims=True) for values in (x, y))
+    return np.stack([(a * b).sum(axis=1) for a, b in ((x, x), (x, y), (y, y))])
+
+
+def order(
+    statistic: str, studies: Sequence[str], curves: Sequence[Curve], of: str
+) -> Evidence:
+    """Returns a statistic of `associated` as evidence against 0; `of`: which scale."""
+    value, replicates = associated(curves)[statistic]
+    low, high = np.quantile(replicates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    p = 2 * min((replicates > 0).mean(), (replicates < 0).mean())
+    within = float(np.quantile(np.abs(replicates), LEVEL))
+    about = f"{NAMES[statistic]} of {of} and c1/c2 over {len(curves)} curves"
+    about = f"{about} {files(studies)}"
+    return Evidence(about, tuple(studies), value, low, high, float(p), within, null=0)

@@ -1,0 +1,140 @@
+"""How noise scale and c1/c2 go together, against scipy and closed forms."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from dps_tf.analysis.interchange.foreign_files import read_csv
+from dps_tf.analysis.law import Distribution
+from dps_tf.analysis.tables import study_key
+from tests.packaging.source_tree import SOURCE_TREE
+
+
+@pytest.fixture(scope="module")
+def docs():
+    folder = str(SOURCE_TREE / "docs")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module("noise_scales")
+
+
+def curve(docs, noise, critical, spread=0.0, workload="a"):
+    """Returns a curve; log2 c1/c2 is normal with a spread in octaves."""
+    octaves = np.log2(critical) + spread * stats.norm.ppf((np.arange(999) + 0.5) / 999)
+    return docs.Curve(workload, noise, Distribution.of(octaves, 0.0, np.ones(999)))
+
+
+def interval(replicates):
+    return np.quantile(replicates, [0.025, 0.975])
+
+
+def test_values_of_one_workload_are_those_of_scipy(docs):
+    draw = np.random.default_rng(0)
+    noise, critical = np.exp2(draw.normal(size=(2, 12)))
+    noise[3] = noise[4]  # a tie
+    found = docs.associated(
+        [curve(docs, *each) for each in zip(noise, critical, strict=True)]
+    )
+    logs = np.log2(noise), np.log2(critical)
+    rank = stats.spearmanr(noise, critical).statistic
+    np.testing.assert_allclose(found["rank"][0], rank, atol=1e-3)
+    slope = stats.linregress(*logs).slope
+    np.testing.assert_allclose(found["slope"][0], slope, atol=1e-3)
+    # The bootstrap of pairs, another one: their intervals agree.
+    other = stats.bootstrap(
+        logs,
+        lambda x, y: stats.linregress(x, y).slope,
+        paired=True,
+        vectorized=False,
+        n_resamples=2000,
+        method="percentile",
+        rng=np.random.default_rng(1),
+    ).confidence_interval
+    np.testing.assert_allclose(interval(found["slope"][1]), other, atol=0.08)
+
+
+def test_statistics_of_each_row_are_those_of_scipy(docs):
+    x, y = np.random.default_rng(2).integers(0, 5, (2, 30, 8)).astype(float)
+    found = docs.statistics([(x, y)])
+    for row in range(30):
+        truth = stats.spearmanr(x[row], y[row]).statistic
+        np.testing.assert_allclose(found["rank"][row], truth, atol=1e-12)
+        slope = stats.linregress(x[row], y[row]).slope
+        np.testing.assert_allclose(found["slope"][row], slope, atol=1e-12)
+
+
+def test_a_factor_of_a_workload_changes_nothing(docs):
+    """Within each, c1/c2 is 3 or 300 times the square of the noise scale."""
+    noise = np.array([10.0, 30.0, 40.0, 90.0, 200.0])
+    curves = [
+        curve(docs, factor * n, by * n**2, workload=name)
+        for name, factor, by in (("a", 1, 300), ("b", 50, 3))
+        for n in noise
+    ]
+    found = docs.associated(curves)
+    for name, truth in (("rank", 1.0), ("slope", 2.0)):
+        value, replicates = found[name]
+        np.testing.assert_allclose(value, truth, atol=1e-3)
+        np.testing.assert_allclose(interval(replicates), truth, atol=1e-2)
+
+
+def test_posterior_of_c1_c2_widens_the_slope_as_theory_has_it(docs):
+    """Medians on a line, many curves: draws and bootstrap give s^2 / sum x^2 each."""
+    octaves = np.linspace(-3, 3, 200)
+    curves = [curve(docs, 2.0**x, 2.0**x, spread=0.5) for x in octaves]
+    _, replicates = docs.associated(curves)["slope"]
+    truth = 0.5 * np.sqrt(2 / (octaves**2).sum())
+    np.testing.assert_allclose(replicates.std(), truth, rtol=0.05)
+    np.testing.assert_allclose(replicates.mean(), 1, atol=4 * truth / np.sqrt(8000))
+
+
+def test_intervals_cover_what_is_true_and_noise_is_not_told_apart(docs):
+    draw = np.random.default_rng(3)
+    covered = told = 0
+    for _ in range(60):
+        x = draw.normal(size=15)
+        y = x + 0.7 * draw.normal(size=15)
+        curves = [curve(docs, 2.0**a, 2.0**b) for a, b in zip(x, y, strict=True)]
+        low, high = interval(docs.associated(curves)["slope"][1])
+        covered += low <= 1 <= high
+        of_noise = [curve(docs, 2.0**a, 2.0**b) for a, b in zip(x, y - x, strict=True)]
+        told += docs.order("rank", ["a/b"], of_noise, "noise scale").p < 0.05
+    assert covered >= 48  # a bootstrap of 15 curves: about 0.9 of 60
+    assert told <= 9
+
+
+def test_evidence_has_the_value_and_says_of_what(docs):
+    curves = [curve(docs, n, n, 0.3) for n in (10, 20, 40, 80, 160, 320, 640)]
+    found = docs.order("rank", ["optimizers/x"], curves, "Euclidean noise scale")
+    assert found.value == pytest.approx(1) and found.high == pytest.approx(1)
+    assert found.null == 0 and found.p < 0.01 and found.within <= 1
+    assert "rank correlation of Euclidean noise scale and c1/c2 over 7" in str(found)
+    with pytest.raises(ValueError, match="a: 2 curves, of 3 at least"):
+        docs.order("rank", ["a"], curves[:2], "noise scale")
+
+
+def test_noise_of_a_curve_averages_parts_over_steps_and_cells(docs):
+    """By the trapezoidal rule up to K*, then the geometric mean over batch sizes."""
+    path = SOURCE_TREE / "gin_configs" / "optimizers" / "fashion_mnist_fc.csv"
+    cells = read_csv(path).query("optimizer == 'sgd'")
+    names = [*study_key(cells), "best_trial", "steps_to_result"]
+    rows, scales = [], []
+    for cell, scale in zip(cells[names].to_dict("records")[:2], (10, 40), strict=True):
+        k, about = cell.pop("steps_to_result"), {**cell, "trial": cell["best_trial"]}
+        for step, square in ((1, 4.0), (3, 2.0), (k, 1.0), (k + 5, 99.0)):
+            trace = scale * square * (1 if step > 1 else 5)
+            rows += [
+                {**about, "step": step, "quantity": f"optimizer_{name}", "value": value}
+                for name, value in (("gradient_square", square), ("noise_trace", trace))
+            ]
+        rest = (k - 3) * 1.5
+        scales.append(scale * (2 * (20 + 2) / 2 + rest) / (2 * (4 + 2) / 2 + rest))
+    [found] = docs.measured_curves("s", cells, pd.DataFrame(rows), "optimizer_")
+    assert found.noise == pytest.approx(np.sqrt(np.prod(scales)))
+    assert docs.measured_curves("s", cells, pd.DataFrame(rows), "") == []
