@@ -29,7 +29,7 @@ WORK = ("curve", "batch_size", "trials", "steps", "seconds")
 evaluations included."""
 SPREADS = (0.15, 0.3, 0.6, 1.0)
 """Octaves by which log2 c1 and log2 c1/c2 of curves of one sweep scatter."""
-NOISES = (0.1, 0.2, 0.35)
+NOISES = (0.15, 0.3, 0.5)
 """Octaves by which the steps of a trial scatter about the law of its curve."""
 _MEANS = (15.0, 7.5)
 _DEVIATIONS = (6.0, 2.0)
@@ -40,7 +40,8 @@ _ROUNDS = 30
 _LARGEST_STEP = 3.0  # Octaves, of one round of Gauss-Newton.
 _DRAWS = 1_000
 _NAME = re.compile(r"(.+-seed\d+)-b(\d+)(-s.+)")
-"""Form of the name of a cell; see `Cell.name`."""
+_SEED = r"-seed\d+"
+"""Forms of the name of a cell, and of its seed; see `Cell.name`."""
 
 
 def curve_and_size(cell: str) -> tuple[str, int]:
@@ -119,8 +120,12 @@ def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
     One draw is joint for all cells, and includes the noise. `done` has the columns of
     WORK except seconds, and at least one row; `waiting` has curve and batch_size.
     """
-    curves = pd.Index([*done["curve"], *waiting["curve"]]).unique()
-    known, asked = (curves.get_indexer(cells["curve"]) for cells in (done, waiting))
+    # Curves that differ in their seed alone follow one law.
+    named = [
+        cells["curve"].str.replace(_SEED, "", regex=True) for cells in (done, waiting)
+    ]
+    curves = pd.Index(pd.concat(named)).unique()
+    known, asked = (curves.get_indexer(names) for names in named)
     measured = done["steps"] / done["trials"]
     fits = steps_posterior(known, done["batch_size"], measured, len(curves))
     draws = []

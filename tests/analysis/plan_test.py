@@ -22,7 +22,7 @@ RECORDED = (
     "shallue2019/mnist_subsets",
     "shallue2019/text_networks",
 )
-IDENTITY = ["curve", "workload", "optimizer", "sparsity_method", "seed", "sparsity"]
+IDENTITY = ["curve", "workload", "optimizer", "sparsity_method", "sparsity"]
 
 
 def recorded_work(name: str) -> pd.DataFrame:
@@ -37,7 +37,8 @@ def recorded_work(name: str) -> pd.DataFrame:
     axes = [column for column in trials.columns if "." in column]
     keys = [column for column in [*IDENTITY, *axes] if column in trials.columns]
     texts = trials[keys].astype(str).agg("|".join, axis=1)
-    trials = trials.assign(curve=texts)
+    seeds = trials["seed"].astype(str) if "seed" in trials else "0"
+    trials = trials.assign(curve=texts + "-seed" + seeds)
     cell = ["curve", "batch_size"]
     last = trials.groupby(cell)["steps_to_result"].transform("max")
     share = np.where(trials["outcome"] == "infeasible", 0.3, 1.0)
