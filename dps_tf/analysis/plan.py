@@ -121,11 +121,12 @@ def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
     WORK except seconds, and at least one row; `waiting` has curve and batch_size.
     """
     # Curves that differ in their seed alone follow one law.
-    named = [
-        cells["curve"].str.replace(_SEED, "", regex=True) for cells in (done, waiting)
+    laws = [
+        pd.Index(cells["curve"].str.replace(_SEED, "", regex=True))
+        for cells in (done, waiting)
     ]
-    curves = pd.Index(pd.concat(named)).unique()
-    known, asked = (curves.get_indexer(names) for names in named)
+    curves = laws[0].append(laws[1]).unique()
+    known, asked = (curves.get_indexer(names) for names in laws)
     measured = done["steps"] / done["trials"]
     fits = steps_posterior(known, done["batch_size"], measured, len(curves))
     draws = []
