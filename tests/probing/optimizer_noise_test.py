@@ -179,6 +179,7 @@ def measured(layout, *flags):
     return table.pivot(index=["optimizer", "step"], columns="quantity", values="value")
 
 
+@pytest.mark.slow
 def test_command_measures_each_optimizer_in_its_own_geometry(tmp_path):
     sweep = trained(tmp_path)
     plain = measured(sweep)
