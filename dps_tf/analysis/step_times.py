@@ -1,7 +1,6 @@
 """Models the seconds of a training step as a function of the batch per device.
 
-A table of step times comes from the benchmark of this package, from `train --plan`, or
-from elsewhere. Its columns are batch_size, devices (how many share the batch) and
+A table of step times comes from the benchmark of this package or from elsewhere. Its columns are batch_size, devices (how many share the batch) and
 seconds (per step); optionally price (money per hour for all these devices together) and
 columns of the identity of a cell, such as workload.
 

@@ -235,8 +235,8 @@ class Posterior:
         """Returns draws of equal weight, spread evenly over the posterior.
 
         They are the same at every call: cells are chosen by systematic sampling, and
-        places within them by a sequence of low discrepancy. Their order is random, so
-        that draws of two curves are independent.
+        places within them by a sequence of low discrepancy. Their order is random but
+        the same for every curve, so that draws of two curves are weakly dependent.
 
         >>> from dps_tf.analysis.law import Observations, fit_law
         >>> fit = fit_law(Observations.of([1, 4, 16, 64], [410, 112, 35, 16]))
