@@ -1,8 +1,9 @@
 """Models the seconds of a training step as a function of the batch per device.
 
-A table of step times comes from the benchmark of this package or from elsewhere. Its columns are batch_size, devices (how many share the batch) and
-seconds (per step); optionally price (money per hour for all these devices together) and
-columns of the identity of a cell, such as workload.
+A table of step times comes from the benchmark of this package or from elsewhere. Its
+columns are batch_size, devices (how many share the batch) and seconds (per step);
+optionally price (money per hour for all these devices together) and columns of the
+identity of a cell, such as workload.
 
 The model is t(b) = latency + b / throughput for b = B / N examples per device: a step
 takes `latency` seconds however small a device's share of the batch is, and a device

@@ -236,7 +236,7 @@ class Posterior:
 
         They are the same at every call: cells are chosen by systematic sampling, and
         places within them by a sequence of low discrepancy. Their order is random but
-        the same for every curve, so that draws of two curves are weakly dependent.
+        the same for every curve, so that draws of two curves are not independent.
 
         >>> from dps_tf.analysis.law import Observations, fit_law
         >>> fit = fit_law(Observations.of([1, 4, 16, 64], [410, 112, 35, 16]))
