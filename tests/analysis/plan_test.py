@@ -71,6 +71,17 @@ def test_intervals_hold_what_they_say_on_recorded_sweeps():
     assert 0.7 <= np.mean(held) <= 0.9
 
 
+def test_curves_that_differ_in_their_seed_alone_follow_one_law():
+    sizes = 2.0 ** np.arange(3, 12)
+    done = pd.DataFrame({"curve": "a-seed0-s0.0", "batch_size": sizes, "trials": 1})
+    done["steps"] = 40_000 / sizes + 80
+    names = ["a-seed0-s0.0", "a-seed1-s0.0", "b-seed0-s0.0"]
+    waiting = pd.DataFrame({"curve": names, "batch_size": 64.0})
+    draws = np.log2(predicted_steps(done, waiting))
+    own, further, other = np.ptp(np.quantile(draws, [0.1, 0.9], axis=0), axis=0)
+    assert further < 1.2 * own < 0.6 * other
+
+
 def test_a_curve_of_the_law_is_followed_to_its_other_end():
     sizes = 2.0 ** np.arange(3, 12)
     steps = 40_000 / sizes + 80
