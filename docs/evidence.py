@@ -199,6 +199,14 @@ def quotient(mean: tuple[float, float, float], other: Estimate) -> Distribution:
     return Distribution.of(octaves, 0.0, np.ones_like(octaves))
 
 
+def over(one: Distribution, other: Distribution) -> Distribution:
+    """Returns the distribution of a ratio of two independent quantities."""
+    levels = (np.arange(2000) + 0.5) / 2000
+    both = [np.log2(each.quantiles(levels)) for each in (one, other)]
+    octaves = np.subtract.outer(*both)
+    return Distribution.of(octaves, 0.0, np.ones_like(octaves))
+
+
 def log2_of(found: PairedRatio) -> tuple[float, float, float]:
     """Returns mean, standard error and degrees of freedom of a ratio, in octaves."""
     freedom = found.seeds - 1

@@ -32,12 +32,13 @@ from evidence import (
     log2_of,
     of_distribution,
     of_t,
+    over,
     pooled_error,
     quotient,
 )
 from noise_scales import measured_curves, order
 from recorded_tables import Tables
-from workloads import estimate, plain_name
+from workloads import estimate, plain_name, refuses_law
 
 from dps_tf.analysis.law import LEVEL, Estimate, Ratio
 from dps_tf.analysis.paired_ratios import (
@@ -166,7 +167,11 @@ class Records(Tables):
     # Comparisons.
 
     def law(self, study: str, curve: str, reference: str, quantity: str) -> Evidence:
-        """Returns c1, c2 or c1/c2 of a curve over a reference; see `ratio`."""
+        """Returns c1, c2 or c1/c2 of a curve over a reference; see `ratio`.
+
+        Where the exponent of one of the two leaves 1 out, c1/c2 is that of the fit of
+        each alone, averaged over its exponent.
+        """
         pair = self.ratio(study, curve, reference)
         ratio: Ratio = getattr(pair, _CONSTANTS[quantity])
         is_small = ratio.p_adjusted < 1 - LEVEL and ratio.verdict not in SIDES
@@ -174,9 +179,15 @@ class Records(Tables):
         p = 2 * min(ratio.probability, 1 - ratio.probability)
         refused = ratio.verdict.partition("refused: ")[2]
         ends = (ratio.value, ratio.low, ratio.high, p, ratio.within)
-        about = f"{about} {files([study])}"
         flags = {"refused": refused, "is_small": is_small, "searches": pair.searches}
-        return Evidence(about, (study,), *ends, **flags)
+        fits = [self.fit(study, name) for name in (curve, reference)]
+        if quantity == "c1/c2" and any(map(refuses_law, fits)):
+            assert not any(fit.unresolved for fit in fits), f"{about}: an end is open"
+            one, other = (fit.free.critical_batch_size for fit in fits)
+            about = f"{about}, averaged over the exponent, {files([study])}"
+            found = of_distribution(about, (study,), over(one, other), 1)
+            return replace(found, **flags)
+        return Evidence(f"{about} {files([study])}", (study,), *ends, **flags)
 
     def steps_at(
         self, study: str, columns: str, size: int, one: str, other: str
@@ -193,6 +204,25 @@ class Records(Tables):
         found = of_t(about, (study,), (k[one] - k[other], error, np.inf), 1)
         curves = f"{columns} {one}", f"{columns} {other}"
         return replace(found, searches=self.unlike_searches(study, *curves))
+
+    def fall(
+        self, study: str, columns: str, one: str, other: str, small: int, large: int
+    ) -> Evidence:
+        """Returns how often K* of one curve falls between batch sizes over another's.
+
+        K* at the small batch size over that at the large one, by seeds that both have.
+        """
+        table = self.table(study).pivot(
+            index=["seed", columns], columns="batch_size", values="steps_to_result"
+        )
+        falls = np.log2(table[small] / table[large]).unstack().dropna()
+        differ = falls[one] - falls[other]
+        about = f"fall of K\\* from {small} to {large}, {one} / {other}, by "
+        about += f"{len(differ)} seeds, {files([study])}"
+        found = differ.mean(), differ.sem(), len(differ) - 1
+        at_end = set(self.table(study)["at_boundary"].dropna())
+        refused = f"winners lie at an end of {and_list(at_end)}" if at_end else ""
+        return replace(of_t(about, (study,), found, 1), refused=refused)
 
     def networks(
         self, study: str, quantity: str, matched: str, method: str = "snip"

@@ -96,6 +96,11 @@ def long_curves(path: Path) -> dict[str, Observations]:
     return {n: c for n, c in curves.items() if c.batch_sizes >= MINIMUM_POINTS}
 
 
+def refuses_law(fit: LawFit) -> bool:
+    """Returns whether the interval of a curve's exponent leaves 1 out."""
+    return not fit.exponent.low <= 1 <= fit.exponent.high
+
+
 def averaged(fit: LawFit) -> Estimate | None:
     """Returns c1/c2 averaged over the exponent, where `fit` says to take that."""
     return fit.critical_averaged if "exponent" in misfits(fit) else None

@@ -229,6 +229,50 @@ def test_a_mean_of_seeds_over_a_posterior_has_the_error_of_both():
     assert np.log2(found.within) == pytest.approx(reach, rel=0.01)
 
 
+def test_a_curve_that_refuses_the_law_is_compared_over_its_exponent(tmp_path):
+    sizes = 2.0 ** np.arange(2, 14)
+    curves = {
+        "plain": 64_000 / sizes + 500,
+        "same": 16_000 / sizes + 125,
+        "bent": 3_000 / sizes**0.6 + 30,
+    }
+    names = ["batch_size", "curve", "steps_to_result"]
+    table = pd.DataFrame({"batch_size": sizes, **curves}).melt("batch_size")
+    table.set_axis(names, axis=1).to_csv(tmp_path / "law.csv", index=False)
+    records = module("quantities").Records(tmp_path)
+    same = records.law("law", "same", "plain", "c1/c2")
+    assert same.value == pytest.approx(1, rel=0.02) and "exponent" not in same.about
+    bent = records.law("law", "bent", "plain", "c1/c2")
+    assert "averaged over the exponent" in bent.about
+    assert bent.value == pytest.approx((3_000 / 30) ** (1 / 0.6) / 128, rel=0.05)
+
+
+def test_falls_are_compared_by_the_seeds_that_both_curves_have(tmp_path):
+    k = {
+        ("sgd", 32): [800, 1_000, 900, 700],
+        ("sgd", 512): [200, 240, 230, 180],
+        ("momentum", 32): [820, 950, 880, np.nan],
+        ("momentum", 512): [100, 130, 120, 90],
+    }
+    table = [(*key, s, v) for key, values in k.items() for s, v in enumerate(values)]
+    names = ["optimizer", "batch_size", "seed", "steps_to_result"]
+    rows = pd.DataFrame(table, columns=names).assign(at_boundary=np.nan)
+    rows.to_csv(tmp_path / "seeds.csv", index=False)
+    records = module("quantities").Records(tmp_path)
+    fall = ("seeds", "optimizer", "momentum", "sgd", 32, 512)
+    found = records.fall(*fall)
+    one, other = (
+        np.log2(np.divide(k[name, 32], k[name, 512]))[:3]
+        for name in ("momentum", "sgd")
+    )
+    theirs = stats.ttest_rel(one, other)
+    assert found.p == pytest.approx(theirs.pvalue)
+    ends = theirs.confidence_interval()
+    assert [found.low, found.high] == pytest.approx(np.exp2([ends.low, ends.high]))
+    rows.assign(at_boundary="momentum:low").to_csv(tmp_path / "seeds.csv", index=False)
+    assert "an end of momentum:low" in records.fall(*fall).refused
+
+
 @pytest.mark.parametrize(
     ("low", "high", "sizes", "expected"),
     [

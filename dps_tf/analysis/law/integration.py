@@ -28,7 +28,7 @@ from dps_tf.analysis.tables import Floats
 
 _RESOLUTION = (28, 20, 40)
 """Cells of a lattice, along the scale, the exponent, and log c1 and log c2 each."""
-_COARSE, _PASSES, _ROUNDS, _EXACT_ROUNDS = 18, 14, 5, 2
+_COARSE, _ROUNDS, _EXACT_ROUNDS = 18, 3, 2
 _BLOCK = 80_000
 _LOG_SCALES = (float(np.log(SCALE_FLOOR)), float(np.log(SCALE_CEILING)))
 _LOG_EXPONENTS = (-4 * EXPONENT_SPREAD, 4 * EXPONENT_SPREAD)
@@ -71,30 +71,31 @@ def _evaluate(
     A `rough` one takes brackets for densities and adds to the scale what the lattice of
     exponents is too coarse for.
     """
-    limits = ends = prior_ends(observations, lattice.exponent)
+    limits = prior_ends(observations, lattice.exponent)
+    ends = limits.copy()
     span = float(np.ptp(np.log2(observations.batch_size)))
     scale, quick = lattice.scale, observations.without_brackets()
     if rough:
         scale = np.hypot(scale, 0.12 * lattice.exponent * lattice.exponent_step * span)
+    slices = np.stack([scale, lattice.exponent, lattice.effect])
     for points in (quick,) if rough else (quick, observations):
-        for _ in range(_PASSES):
-            axes, widths = _axes(ends, _COARSE)
-            density = _density(points, lattice, axes, scale, widths)
-            area = np.ptp(ends, axis=2).prod(axis=0)
-            ends = _narrowed(density, ends, widths, limits)
-            if (np.ptp(ends, axis=2).prod(axis=0) > 0.6 * area).all():
-                break
+        # Brackets narrow what their half widths have widened: slices of a small scale.
+        wide = np.flatnonzero((points is quick) | (scale < 2 * quick.noise.max()))
+        while len(wide):
+            before = ends[:, wide]
+            axes, widths = _axes(before, _COARSE)
+            density = _density(points, axes, slices[:, wide], widths)
+            ends[:, wide] = _narrowed(density, before, widths, limits[:, wide])
+            shrunk = np.ptp(ends[:, wide], axis=2) / np.ptp(before, axis=2)
+            wide = wide[shrunk.prod(axis=0) <= 0.6]
     axes, widths = _axes(ends, cells)
-    density = _density(quick if rough else observations, lattice, axes, scale)
+    density = _density(quick if rough else observations, axes, slices)
     weight = logsumexp(density, axis=(1, 2)) + np.log(widths).sum(axis=0)
     return Posterior(lattice, axes[0], axes[1], density, np.asarray(weight))
 
 
 def _axes(ends: Floats, cells: int) -> tuple[Floats, Floats]:
-    """Returns the middles [2, s, g] of cells between ends [2, s, 2], and widths [2, s].
-
-    First those of log2 c1, then those of log2 c2.
-    """
+    """Returns middles [2, s, g] of cells between ends [2, s, 2], and widths [2, s]."""
     widths = (ends[:, :, 1] - ends[:, :, 0]) / cells
     return ends[:, :, :1] + widths[:, :, None] * (np.arange(cells) + 0.5), widths
 
@@ -113,22 +114,22 @@ def _narrowed(density: Floats, ends: Floats, widths: Floats, limits: Floats) -> 
 
 def _density(
     observations: Observations,
-    lattice: Lattice,
     axes: Floats,
-    scale: Floats,
+    slices: Floats,
     widths: Floats | None = None,
 ) -> Floats:
     """Returns the logarithm of likelihood and prior, [s, g, h].
 
-    Where `widths` of cells are given, what a curve changes by within half a cell counts
-    as noise, so that no top falls between them.
+    `slices` has scale, exponent and effect of each, [3, s]. Where `widths` of cells are
+    given, what a curve changes by within half a cell counts as noise, so that no top
+    falls between them.
     """
-    falling = axes[0] - lattice.exponent[:, None] * np.log2(
-        observations.batch_size[:, None, None]
-    )
+    scale, exponent, effect = slices[:, :, None]
+    log2_size = np.log2(observations.batch_size)[:, None, None]
+    falling = axes[0] - exponent * log2_size
     terms = np.exp2(falling)[..., None], np.exp2(axes[1])[:, None, :]
     half = 0.5 * max(1.0, (len(observations) / 8) ** 0.5)
-    variance, effect = scale[:, None, None] ** 2, lattice.effect[:, None, None]
+    variance, effect = scale[:, None] ** 2, effect[:, None]
     value = np.empty((len(scale), axes.shape[2], axes.shape[2]))
     # In blocks that stay in the processor's cache, which is faster.
     block = max(1, _BLOCK // (len(observations) * value[0].size))

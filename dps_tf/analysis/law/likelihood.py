@@ -31,7 +31,7 @@ _ALLOWED = {
     "noise": "a number of octaves of at least 0",
 }
 _ROOT = 0.5**0.5
-_NODES = 5  # Of the quadrature over the shift of a seed.
+_RULE = np.polynomial.hermite_e.hermegauss(5)  # For the shift of a seed.
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,27 +252,27 @@ def _over_shifts(
 ) -> Floats:
     """Returns the log-likelihood of one seed, its shift integrated out.
 
-    By Gauss-Hermite quadrature about the shift that the middles of brackets ask for.
+    In closed form where all K* are exact; else by Gauss-Hermite quadrature about the
+    shift that the middles of brackets ask for.
     """
-    precision, pull = tau**-2, np.zeros(curve.shape[1:])
+    precision, pull, value = tau**-2, 0.0, -np.log(tau)
     octaves = np.log2(observations.high / np.fmax(observations.low, 1e-9))
     rounding = np.where(observations.is_exact, 0.0, octaves**2 / 12)
     for i in rows[~observations.is_bound[rows]]:
-        weight = 1 / (variance[i] + observations.noise[i] ** 2 + rounding[i])
-        precision = precision + weight
-        pull += weight * (np.log2(observations.middle[i]) - curve[i])
+        total = variance[i] + observations.noise[i] ** 2 + rounding[i]
+        off = np.log2(observations.middle[i]) - curve[i]
+        precision = precision + 1 / total
+        pull = pull + off / total
+        value = value - 0.5 * (off**2 / total + np.log(2 * np.pi * total))
+    if observations.is_exact[rows].all():
+        return np.asarray(value + 0.5 * (pull**2 / precision - np.log(precision)))
     center, spread = pull / precision, precision**-0.5
-    # Of exact K* alone the integral has a closed form, which one node gives.
-    number = 1 if observations.is_exact[rows].all() else _NODES
-    nodes, weights = np.polynomial.hermite_e.hermegauss(number)
     terms = []
-    for node, weight in zip(nodes, weights, strict=True):
+    for node, weight in zip(*_RULE, strict=True):
         shift = center + spread * node
-        prior = -0.5 * (shift / tau) ** 2 - np.log(tau) - 0.5 * np.log(2 * np.pi)
-        measure = np.log(weight) + 0.5 * node**2 + np.log(spread)
-        terms.append(
-            _of_points(observations, rows, curve + shift, variance) + prior + measure
-        )
+        measure = np.log(weight / np.sqrt(2 * np.pi) * spread / tau)
+        measure = measure + 0.5 * (node**2 - (shift / tau) ** 2)
+        terms.append(measure + _of_points(observations, rows, curve + shift, variance))
     return np.asarray(np.logaddexp.reduce(terms), np.float64)
 
 

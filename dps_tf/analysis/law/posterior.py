@@ -234,9 +234,9 @@ class Posterior:
     def draws(self, number: int = 8192) -> Draws:
         """Returns draws of equal weight, spread evenly over the posterior.
 
-        They are the same at every call: cells are chosen by systematic sampling, and
-        places within them by a sequence of low discrepancy. Their order is random but
-        the same for every curve, so that draws of two curves are not independent.
+        They are the same at every call, by systematic sampling of cells and a sequence
+        of low discrepancy within them. The order is random but the same for every
+        curve: shuffle the draws of one before they meet those of another.
 
         >>> from dps_tf.analysis.law import Observations, fit_law
         >>> fit = fit_law(Observations.of([1, 4, 16, 64], [410, 112, 35, 16]))
