@@ -53,8 +53,7 @@ _ROUNDS = 30
 _LARGEST_STEP = 3.0  # Octaves, of one round of Gauss-Newton.
 _DRAWS = 1_000
 _NAME = re.compile(r"(.+-seed\d+)-b(\d+)(-s.+)")
-_SEED = r"-seed\d+"
-"""Forms of the name of a cell, and of its seed; see `Cell.name`."""
+"""Form of the name of a cell; see `Cell.name`."""
 
 
 def curve_and_size(cell: str) -> tuple[str, int]:
@@ -136,7 +135,7 @@ def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
     """
     # Curves that differ in their seed alone follow one law.
     curves = pd.concat([done["curve"], waiting["curve"]])
-    index, laws = pd.factorize(curves.str.replace(_SEED, "", regex=True))
+    index, laws = pd.factorize(curves.str.replace(r"-seed\d+", "", regex=True))
     known, asked = index[: len(done)], index[len(done) :]
     measured = done["steps"] / done["trials"]
     fits = steps_posterior(known, done["batch_size"], measured, len(laws))

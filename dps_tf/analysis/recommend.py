@@ -24,8 +24,7 @@ from dps_tf.analysis.tables import Floats, require
 from dps_tf.analysis.wording import interval, number, steps
 from dps_tf.core import UserError, check_positive
 
-COLUMNS = ["batch_size", "steps", "steps_low", "steps_high"]
-COLUMNS += ["study_low", "study_high", "abstains"]
+COLUMNS = "batch_size steps steps_low steps_high study_low study_high abstains".split()
 _CHOICE = "choice batch_size devices low high time_seconds cost".split()
 _TAILS = tails(LEVEL)
 MINIMUM_SIZES = 4
@@ -94,10 +93,8 @@ def _refusal(fit: LawFit, batch_size: float) -> str:
             f"{batch_size:g} is more than {REACH:g} times beyond the measured batch "
             f"sizes {sizes.min():g} to {sizes.max():g}"
         )
-    with_free, with_one = (
-        float(law.steps(batch_size).quantiles([0.5])[0])
-        for law in (fit.free, fit.posterior)
-    )
+    with_free = float(fit.free.steps(batch_size).quantiles([0.5])[0])
+    with_one = float(fit.posterior.steps(batch_size).quantiles([0.5])[0])
     if max(with_free / with_one, with_one / with_free) <= SAME:
         return ""
     return (

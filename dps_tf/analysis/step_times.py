@@ -52,9 +52,8 @@ def recorded_step_times(work: pd.DataFrame) -> pd.DataFrame:
     """
     trials = work[work["trial"].notna()]
     keys = study_key(trials)
-    wide = trials.pivot_table(
-        index=[*keys, "trial"], columns="quantity", values="value"
-    ).reindex(columns=["seconds", "steps"])
+    wide = trials.pivot_table("value", [*keys, "trial"], columns="quantity")
+    wide = wide.reindex(columns=["seconds", "steps"])
     wide = wide[wide > 0].dropna()
     step_seconds = (wide["seconds"] / wide["steps"]).rename("seconds")
     cells = step_seconds.groupby(keys, sort=False).median()

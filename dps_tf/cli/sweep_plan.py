@@ -134,20 +134,19 @@ class RecordedChoice:
 
 def asked_cells(studies: Sequence[StudySpecification]) -> pd.DataFrame:
     """Returns the size and budget of the cell of each study, one row per study."""
-    return pd.DataFrame(
-        [
-            {
-                "cell": study.cell.name,
-                "curve": plan.curve_and_size(study.cell.name)[0],
-                "batch_size": study.cell.batch_size,
-                "trials": study.rule.points,
-                "draws": study.rule.draws_limit,
-                "budget": study.rule.last_evaluation,
-                "interval": study.rule.schedule.interval,
-            }
-            for study in studies
-        ]
-    )
+    rows = [
+        {
+            "cell": study.cell.name,
+            "curve": plan.curve_and_size(study.cell.name)[0],
+            "batch_size": study.cell.batch_size,
+            "trials": study.rule.points,
+            "draws": study.rule.draws_limit,
+            "budget": study.rule.last_evaluation,
+            "interval": study.rule.schedule.interval,
+        }
+        for study in studies
+    ]
+    return pd.DataFrame(rows)
 
 
 def like(place: str) -> pd.DataFrame:
