@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 if TYPE_CHECKING:
-    from dps_tf.analysis.predict import predict as predict
+    from dps_tf.analysis.recommend import predict as predict
     from dps_tf.cli.notebook import load as load
     from dps_tf.cli.notebook import load_trial as load_trial
     from dps_tf.cli.notebook import run as run
@@ -57,7 +57,7 @@ _LAZY = {
     "Goal": ("dps_tf.core.goal", "Goal"),
     "load": ("dps_tf.cli.notebook", "load"),
     "load_trial": ("dps_tf.cli.notebook", "load_trial"),
-    "predict": ("dps_tf.analysis.predict", "predict"),
+    "predict": ("dps_tf.analysis.recommend", "predict"),
     "run": ("dps_tf.cli.notebook", "run"),
     "sweep": ("dps_tf.workloads.reading", "configure"),
     "StepsToResult": ("dps_tf.training.callback", "StepsToResult"),

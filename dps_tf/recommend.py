@@ -8,21 +8,13 @@ no batch size is recommended, and tables; --out also writes them, with the figur
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from absl import flags
 
 from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import FINISHED, command, tell_of_damage
 from dps_tf.core import UserError, printable
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from dps_tf.analysis.law import Observations
-    from dps_tf.analysis.recommend import Recommendation
 
 common.section("What is recommended")
 _SWEEP_DIRS = common.sweep_dirs()
@@ -39,9 +31,6 @@ _DEVICES = flags.DEFINE_integer("devices", 1, "Devices that share each batch.")
 _DEADLINE = flags.DEFINE_float(
     "deadline", None, "Seconds within which the cheapest choice reaches the goal."
 )
-_COMMUNICATION = flags.DEFINE_float(
-    "communication", None, "Seconds a step in which devices exchange gradients."
-)
 _OUT = flags.DEFINE_string(
     "out", None, "Folder for candidates.csv, choices.csv and recommendation.png."
 )
@@ -51,19 +40,32 @@ _OUT = flags.DEFINE_string(
 def main() -> int:
     """Prints the recommendation for every curve; returns the exit code 0."""
     if bool(_SWEEP_DIRS.value) == bool(_CSV.value):
-        raise UserError(
-            "give --sweep_dir, the directory of a sweep, or --csv, a table of batch "
-            "sizes and steps."
-        )
+        raise UserError("give --sweep_dir, or --csv: a table of batch sizes and steps.")
     # After the flags are checked: SciPy takes seconds to load.
+    from dps_tf.analysis import fit_table
+    from dps_tf.analysis.interchange.foreign_files import read_csv
     from dps_tf.analysis.recommend import recommend
     from dps_tf.analysis.report.recommendation import write_tables
+    from dps_tf.analysis.step_times import recorded_step_times
     from dps_tf.analysis.wording import number
+    from dps_tf.cli.notebook import load
 
-    options = {"deadline": _DEADLINE.value, "communication": _COMMUNICATION.value}
-    recommendations: dict[str, Recommendation] = {}
-    for name, points, times in _inputs():
-        found = recommend(points, times, _DEVICES.value, **options)
+    given = read_csv(_STEP_TIMES.value) if _STEP_TIMES.value else None
+    if _CSV.value:
+        results, recorded = fit_table.read_table(_CSV.value), {}
+    else:
+        tables = load(*_SWEEP_DIRS.value)
+        tell_of_damage(tables.problems, set())
+        results = tables.results
+        recorded = fit_table.curves_of_table(recorded_step_times(tables.work))
+    recommendations = {}
+    for name, points in fit_table.observations_by_curve(results).items():
+        times = recorded.get(name) if given is None else given
+        if times is None:
+            raise UserError(
+                f"--step_times is missing: no time of a step is recorded of {name!r}."
+            )
+        found = recommend(points, times, _DEVICES.value, _DEADLINE.value)
         recommendations[name] = found
         print(printable(f"{name}: {found}"))
         if not found.abstains:
@@ -73,29 +75,6 @@ def main() -> int:
         write_tables(recommendations, Path(_OUT.value))
         print(f"written: {_OUT.value}")
     return FINISHED
-
-
-def _inputs() -> Iterator[tuple[str, Observations, pd.DataFrame]]:
-    """Yields the name, K* and step times of each curve."""
-    from dps_tf.analysis import fit_table, step_times
-    from dps_tf.analysis.interchange.foreign_files import read_csv
-    from dps_tf.cli.notebook import load
-
-    given = read_csv(_STEP_TIMES.value) if _STEP_TIMES.value else None
-    if _CSV.value:
-        results, recorded = fit_table.read_table(_CSV.value), {}
-    else:
-        tables = load(*_SWEEP_DIRS.value)
-        tell_of_damage(tables.problems, set())
-        times = step_times.recorded_step_times(tables.work)
-        results, recorded = tables.results, fit_table.curves_of_table(times)
-    for name, points in fit_table.observations_by_curve(results).items():
-        curve_times = recorded.get(name) if given is None else given
-        if curve_times is None:
-            raise UserError(
-                f"--step_times is missing: no time of a step is recorded of {name!r}."
-            )
-        yield name, points, curve_times
 
 
 if __name__ == "__main__":

@@ -52,9 +52,8 @@ def recorded_step_times(work: pd.DataFrame) -> pd.DataFrame:
     """
     trials = work[work["trial"].notna()]
     keys = study_key(trials)
-    wide = trials.pivot_table(
-        index=[*keys, "trial"], columns="quantity", values="value"
-    ).reindex(columns=["seconds", "steps"])
+    wide = trials.pivot_table("value", [*keys, "trial"], columns="quantity")
+    wide = wide.reindex(columns=["seconds", "steps"])
     wide = wide[wide > 0].dropna()
     step_seconds = (wide["seconds"] / wide["steps"]).rename("seconds")
     cells = step_seconds.groupby(keys, sort=False).median()
@@ -71,42 +70,32 @@ class StepTimes:
         price: money per hour for all devices together; 0 where none is given.
         draws: draws of the law with the latency as c2 (seconds of a step with a small
             batch) and 1/throughput as c1 (seconds per example of a full device).
-        communication: seconds that are added to each step.
     """
 
     devices: int
     assumption: str
     price: float
     draws: Draws
-    communication: float
 
     def seconds(self, batch_sizes: Floats) -> Floats:
         """Returns draws of the seconds of a step at global batch sizes, [d, n]."""
-        return self.draws.steps(self.devices / batch_sizes) + self.communication
+        return self.draws.steps(self.devices / batch_sizes)
 
 
-def step_time_model(
-    table: pd.DataFrame, devices: int, communication: float | None = None
-) -> StepTimes:
+def step_time_model(table: pd.DataFrame, devices: int) -> StepTimes:
     """Returns the model of step times on N devices, from a table of step times.
 
     Rows that were measured on N devices are used if they have three batch sizes: these
     include the cost of communication. Otherwise the rows on the fewest devices are
-    used, and exchanging gradients costs `communication` seconds a step, 0 for None.
+    used, and exchanging gradients is assumed to take no time.
 
     Raises:
-        UserError: fewer than three batch sizes, `communication` where rows on N devices
-            include it already, or a value that is not allowed.
+        UserError: fewer than three batch sizes, or a value that is not allowed.
     """
     checked_step_times(table)
     check_whole("--devices", devices)
     sizes = table.groupby("devices")["batch_size"].nunique()
     is_own = sizes.get(devices, 0) >= MINIMUM_SIZES
-    if is_own and communication is not None:
-        raise UserError(
-            f"the table of step times was measured on {devices} devices and holds what "
-            "communication costs: leave --communication out."
-        )
     measured = devices if is_own else int(min(sizes.index, default=1))
     if sizes.get(measured, 0) < MINIMUM_SIZES:
         raise UserError(
@@ -116,12 +105,9 @@ def step_time_model(
         )
     assumption = f"Step times were measured on {measured} device(s)"
     if devices != measured:
-        exchange = "no time, so real ones are slower"
-        if communication is not None:
-            exchange = f"{communication:g} seconds a step, as given"
         assumption += (
-            f"; {devices} devices are assumed to share a batch evenly and to "
-            f"exchange gradients in {exchange}"
+            f"; {devices} devices are assumed to share a batch evenly and to exchange "
+            "gradients in no time, so real ones are slower"
         )
     used = table[table["devices"] == measured]
     share = used["batch_size"].to_numpy(np.float64) / measured
@@ -132,5 +118,4 @@ def step_time_model(
         assumption=f"{assumption}.",
         price=price * devices,
         draws=posteriors([Observations.of(1 / share, seconds)])[0].draws(DRAWS),
-        communication=communication or 0.0,
     )

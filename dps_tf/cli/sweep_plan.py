@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis import plan
-from dps_tf.analysis.choose import next_batch_size
 from dps_tf.analysis.loading import load
 from dps_tf.analysis.published import read_published
 from dps_tf.analysis.tables import Floats
@@ -122,7 +121,7 @@ class RecordedChoice:
             tables = load(self._records.directory)
             chosen = tables.where(tables.best["cell"].isin(list(reasons)))
             results, work = chosen.results, chosen.work
-        size, reason = next_batch_size(self._choice, results, work)
+        size, reason = plan.next_batch_size(self._choice, results, work)
         if size is None:
             self._ended.add(curve)
             reasons[list(reasons)[-1]] += f"; it is the last: {reason}"
@@ -135,20 +134,19 @@ class RecordedChoice:
 
 def asked_cells(studies: Sequence[StudySpecification]) -> pd.DataFrame:
     """Returns the size and budget of the cell of each study, one row per study."""
-    return pd.DataFrame(
-        [
-            {
-                "cell": study.cell.name,
-                "curve": plan.curve_and_size(study.cell.name)[0],
-                "batch_size": study.cell.batch_size,
-                "trials": study.rule.points,
-                "draws": study.rule.draws_limit,
-                "budget": study.rule.last_evaluation,
-                "interval": study.rule.schedule.interval,
-            }
-            for study in studies
-        ]
-    )
+    rows = [
+        {
+            "cell": study.cell.name,
+            "curve": plan.curve_and_size(study.cell.name)[0],
+            "batch_size": study.cell.batch_size,
+            "trials": study.rule.points,
+            "draws": study.rule.draws_limit,
+            "budget": study.rule.last_evaluation,
+            "interval": study.rule.schedule.interval,
+        }
+        for study in studies
+    ]
+    return pd.DataFrame(rows)
 
 
 def like(place: str) -> pd.DataFrame:
@@ -195,11 +193,11 @@ def plan_text(
         seconds = _seconds(waiting, calibration, steps, trials)
         seconds = np.column_stack([seconds, seconds.sum(axis=1)])
         table["steps a trial"] = [*_texts(steps, "{:,.0f}".format, budget), ""]
-        table["time"] = _texts(seconds, _time)
+        table["time"] = _texts(seconds, duration)
         for unit, cost in costs.items():
             table[unit] = _texts(seconds / 3600 * cost, "{:.3g}".format)
     most = np.median(_seconds(waiting, calibration, budget, draws), axis=0)
-    table["at most"] = [_time(end) for end in [*most, most.sum()]]
+    table["at most"] = [duration(end) for end in [*most, most.sum()]]
     return f"{calibration}\n{basis}\n{table.to_string()}"
 
 
@@ -232,7 +230,3 @@ def _texts(
         )
         texts.append(f"{middle} ({low} to {high})" if ends[1] < end else middle)
     return texts
-
-
-def _time(seconds: float) -> str:
-    return duration(seconds) if seconds >= 1 else f"{seconds:.1g} s"

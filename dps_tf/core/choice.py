@@ -16,8 +16,8 @@ the prior, as `analysis.law.FEW_POINTS` says."""
 class Choice:
     """The batch sizes among which a sweep chooses, and when it stops.
 
-    What is asked is the batch size to train with: the one that reaches the goal first
-    on some devices. Every curve of the sweep is a choice of its own.
+    What is asked is the batch size to train with: the one that reaches the goal first.
+    Every curve of the sweep is a choice of its own.
 
     Attributes:
         low: smallest batch size; the others are `low` times a power of two.
@@ -26,28 +26,24 @@ class Choice:
             most, with a probability of 95 %.
         budget: seconds of training in the cells of a curve, summed over all slots,
             after which no further one is chosen; None for no budget.
-        devices: number of devices that will share a batch; each batch size has to be a
-            multiple of it.
         step_times: seconds of a step by batch size, on the devices to train with; None
-            takes the times that the sweep records, shared evenly among `devices`.
+            takes the times that the sweep records.
     """
 
     low: int
     high: int
     precision: float = 0.05
     budget: float | None = None
-    devices: int = 1
     step_times: Mapping[int, float] | None = None
 
     def __post_init__(self) -> None:
         """Raises UserError for values that are not allowed."""
-        for name in ("low", "high", "devices"):
-            check_whole(f"choose.{name}", getattr(self, name))
-        if self.high < 2**FIRST * self.low or self.low % self.devices:
+        check_whole("choose.low", self.low)
+        check_whole("choose.high", self.high)
+        if self.high < 2**FIRST * self.low:
             raise UserError(
-                f"choose.low is {self.low}, high {self.high} and devices "
-                f"{self.devices}: high has to be at least {2**FIRST} times low, as a "
-                f"choice needs {FIRST + 1} batch sizes, and low a multiple of devices."
+                f"choose.low is {self.low} and choose.high {self.high}: high has to be "
+                f"at least {2**FIRST} times low, as a choice needs {FIRST + 1} sizes."
             )
         check_positive("choose.precision", self.precision)
         if self.budget is not None:
@@ -55,11 +51,10 @@ class Choice:
         times = self.step_times
         if times is None:
             return
-        if not isinstance(times, Mapping) or not times or self.devices > 1:
+        if not isinstance(times, Mapping) or not times:
             raise UserError(
-                f"choose.step_times is {times!r} and choose.devices {self.devices}: "
-                "give seconds by batch size, such as {64: 0.01, 256: 0.02}, of the "
-                "devices to train with, and leave choose.devices out."
+                f"choose.step_times is {times!r}: give seconds by batch size, such as "
+                "{64: 0.01, 256: 0.02}, of the devices to train with."
             )
         for size, seconds in times.items():
             check_whole("a batch size of choose.step_times", size)

@@ -55,34 +55,12 @@ class Calibration:
 def calibrate(
     backends: Backends, studies: Sequence[StudySpecification], pruning: float
 ) -> Calibration:
-    """Returns times measured with one of the networks of `studies`; writes no files.
+    """Returns times measured with the first network of `studies`; writes no files.
 
-    One trial on one slot trains the dense network at the smallest batch size, the
-    middle one and the largest whose step may take LARGEST_SECONDS. `pruning` is the
-    seconds that `Backends.try_out` returns.
+    One trial on one slot trains it dense at the smallest batch size, the middle one and
+    the largest whose step may take LARGEST_SECONDS. `pruning` is the seconds that
+    `Backends.try_out` returns.
     """
-    of_size = _dense(studies)
-    sizes = sorted(of_size)
-    middle = sizes[len(sizes) // 2]
-    times = {middle: _timed(backends, of_size[middle])}
-    # A step grows at most in proportion to its batch.
-    slowest = max(middle, LARGEST_SECONDS / times[middle][0] * middle)
-    for size in (sizes[0], max(size for size in sizes if size <= slowest)):
-        if size not in times:
-            times[size] = _timed(backends, of_size[size], evaluates=False)
-    cell = of_size[middle].cell
-    return Calibration(
-        network=", ".join([cell.workload, cell.optimizer, *(a for _, a in cell.axes)]),
-        slots=backends.slots(of_size[middle]),
-        steps={size: times[size][0] for size in sorted(times)},
-        evaluation=times[middle][2],
-        pruning=pruning,
-        start_up=max(start_up for _, start_up, _ in times.values()),
-    )
-
-
-def _dense(studies: Sequence[StudySpecification]) -> dict[int, StudySpecification]:
-    """Returns a dense study of the first network for each batch size."""
     first = studies[0].cell
     network = first.workload, first.optimizer, first.axes
     of_size: dict[int, StudySpecification] = {}
@@ -91,7 +69,23 @@ def _dense(studies: Sequence[StudySpecification]) -> dict[int, StudySpecificatio
         if (cell.workload, cell.optimizer, cell.axes) == network:
             dense = replace(cell, sparsity_method=DENSE, sparsity=0.0)
             of_size[cell.batch_size] = replace(study, cell=dense)
-    return of_size
+    sizes = sorted(of_size)
+    middle = sizes[len(sizes) // 2]
+    times = {middle: _timed(backends, of_size[middle])}
+    # A step grows at most in proportion to its batch.
+    slowest = max(middle, LARGEST_SECONDS / times[middle][0] * middle)
+    for size in (sizes[0], max(size for size in sizes if size <= slowest)):
+        if size not in times:
+            times[size] = _timed(backends, of_size[size], evaluates=False)
+    axes = [value for _, value in first.axes]
+    return Calibration(
+        network=", ".join([first.workload, first.optimizer, *axes]),
+        slots=backends.slots(of_size[middle]),
+        steps={size: times[size][0] for size in sorted(times)},
+        evaluation=times[middle][2],
+        pruning=pruning,
+        start_up=max(start_up for _, start_up, _ in times.values()),
+    )
 
 
 def _timed(
@@ -106,12 +100,8 @@ def _timed(
         start_up = time.monotonic() - begun
         seconds = runner.step_seconds(point, STEPS_SECONDS)
         return seconds, start_up, runner.evaluation_seconds() if evaluates else 0.0
-    # Evaluations of a simulated trial are a part of its steps.
-    state, step = None, 0
-    while time.monotonic() - begun < STEPS_SECONDS / 10 or not step:
-        job = Job(0, point, state, step + study.evaluations.interval)
-        report = runner.run(0, job, lambda: False)
-        state, step = report.state, report.step
-        if report.diverged_step is not None:
-            break
+    # A simulated trial starts at once, and its evaluations are a part of its steps.
+    interval = study.evaluations.interval
+    for step in range(interval, 101 * interval, interval):
+        runner.run(0, Job(0, point, None, step), lambda: False)
     return (time.monotonic() - begun) / step, 0.0, 0.0

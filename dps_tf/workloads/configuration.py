@@ -97,16 +97,15 @@ def scaling_rule(
 
 
 @gin.register
-def choose(  # noqa: PLR0913 - keywords are what a gin file binds
+def choose(
     low: int = gin.REQUIRED,
     high: int = gin.REQUIRED,
     precision: float = 0.05,
     budget: float | None = None,
-    devices: int = 1,
     step_times: Mapping[int, float] | None = None,
 ) -> Choice:
     """Returns the rule that chooses the next batch size; see `core.choice.Choice`."""
-    return Choice(low, high, precision, budget, devices, step_times)
+    return Choice(low, high, precision, budget, step_times)
 
 
 @gin.register

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dps_tf.analysis.law import Observations
-from dps_tf.analysis.predict import obstacles, predict, predict_curve
-from dps_tf.analysis.recommend import recommend
+from dps_tf.analysis.recommend import obstacles, predict, predict_curve, recommend
 from dps_tf.analysis.step_times import step_time_model
 from dps_tf.core import UserError
 
@@ -42,15 +41,12 @@ def test_latency_and_throughput_are_those_of_the_table():
     assert np.median(model.seconds(at)) == pytest.approx(expected, rel=0.02)
 
 
-def test_devices_share_the_batch_and_communication_is_added():
-    alone = step_time_model(times(), 8)
-    with_cost = step_time_model(times(), 8, communication=0.01)
-    at = np.array([1024.0])
+def test_devices_that_were_not_measured_share_the_batch_at_no_cost():
+    model = step_time_model(times(), 8)
     expected = LATENCY + 1024 / 8 / THROUGHPUT
-    assert np.median(alone.seconds(at)) == pytest.approx(expected, rel=0.02)
-    added = np.median(with_cost.seconds(at)) - np.median(alone.seconds(at))
-    assert added == pytest.approx(0.01, rel=1e-6)
-    assert "no time" in alone.assumption and "0.01 seconds" in with_cost.assumption
+    found = np.median(model.seconds(np.array([1024.0])))
+    assert found == pytest.approx(expected, rel=0.02)
+    assert "exchange gradients in no time" in model.assumption
 
 
 def test_rows_of_these_devices_come_before_an_assumption():
@@ -59,8 +55,7 @@ def test_rows_of_these_devices_come_before_an_assumption():
     both = pd.concat([times(), slow], ignore_index=True)
     model = step_time_model(both, 8)
     assert np.median(model.draws.c2) == pytest.approx(LATENCY + 0.05, rel=0.02)
-    with pytest.raises(UserError, match="leave --communication out"):
-        step_time_model(both, 8, communication=0.01)
+    assert model.assumption == "Step times were measured on 8 device(s)."
 
 
 @pytest.mark.parametrize("devices", [1, 6, 8])

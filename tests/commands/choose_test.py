@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import dps_tf
-from dps_tf.analysis.choose import next_batch_size
 from dps_tf.analysis.fit_table import observations_by_curve
 from dps_tf.analysis.law import FEW_POINTS
+from dps_tf.analysis.plan import next_batch_size
 from dps_tf.analysis.sweep_status import sweep_status
 from dps_tf.cli.sweep_run import SweepRun
 from dps_tf.core import Choice, UserError
@@ -177,12 +177,10 @@ def test_a_choice_without_any_k_ends_and_goes_on_with_more_steps(tmp_path, capsy
 
 
 MISTAKES = {
-    "choose.low is 64, high 16 and devices 1": {"choose__low": 64, "choose__high": 16},
+    "choose.low is 64 and choose.high 16": {"choose__low": 64, "choose__high": 16},
     "choose.low is 0; it must be a whole number": {"choose__low": 0},
     "choose.precision is 0; it must be a positive": {"choose__precision": 0},
-    "and low a multiple of devices": {"choose__devices": 8},
-    "and leave choose.devices out": {"choose__devices": 2},
-    "choose.step_times is {} and": {"choose__step_times": {}},
+    "choose.step_times is {}: give": {"choose__step_times": {}},
     "choose.step_times[8] is -1": {"choose__step_times": {8: -1}},
 }
 
@@ -205,15 +203,15 @@ def test_a_run_with_other_values_chooses_as_in_a_new_directory(tmp_path):
         assert chosen(tmp_path / "again") == chosen(tmp_path / name)
 
 
-def test_recorded_seconds_and_devices_decide_what_is_sure(whole):
+def test_recorded_seconds_decide_what_is_sure(whole):
     tables = dps_tf.load(whole)
     steps = tables.work[tables.work["quantity"] == "steps"]
-    seconds = steps["value"] * (1 + steps["batch_size"] / 256) / 1000
-    work = pd.concat([steps, steps.assign(quantity="seconds", value=seconds)])
-    for devices, sizes in ((1, ("128",)), (8, ("256", "512"))):
-        choice = Choice(8, 16384, devices=devices)
+    choice = Choice(8, 16384)
+    for knee, sizes in ((256, ("128",)), (2048, ("256", "512"))):
+        seconds = steps["value"] * (1 + steps["batch_size"] / knee) / 1000
+        work = pd.concat([steps, steps.assign(quantity="seconds", value=seconds)])
         size, why = next_batch_size(choice, tables.results, work)
-        found = re.match(rf"batch size (\d+) is sure; on {devices} device", why)
+        found = re.match(r"batch size (\d+) is sure; it takes at most", why)
         assert size is None and found[1] in sizes
     with pytest.raises(UserError, match="bind choose.step_times"):
         next_batch_size(choice, tables.results, steps)

@@ -9,7 +9,6 @@ import pandas as pd
 
 from dps_tf.analysis.recommend import Recommendation
 from dps_tf.analysis.report import style
-from dps_tf.analysis.report.style import Axes
 
 
 def write_tables(recommendations: Mapping[str, Recommendation], folder: Path) -> None:
@@ -35,32 +34,25 @@ def write_tables(recommendations: Mapping[str, Recommendation], folder: Path) ->
     table = candidates.loc[times.idxmin()]
     line_styles = style.assign_styles(table["curve"])
     with style.one_axis(line_styles) as (figure, axis):
-        draw_frontiers(axis, table, line_styles)
+        for name, rows in table.groupby("curve", sort=False):
+            look = line_styles[str(name)]
+            ends = rows["time_low"], rows["time_high"]
+            axis.fill_between(rows["cost"], *ends, color=look.color, alpha=0.15)
+            axis.plot(rows["cost"], rows["time_seconds"], **style.joined_marks(look))
+            for row in rows.to_dict("records"):
+                axis.annotate(
+                    f"{row['devices']:.0f}: {row['batch_size']:,.0f}",
+                    (row["cost"], row["time_seconds"]),
+                    textcoords="offset points",
+                    xytext=(6, 6),
+                    fontsize=9,
+                )
+        axis.set(
+            xlabel="Cost of reaching the goal",
+            ylabel="Seconds to the goal",
+            title="Devices: fastest batch size",
+        )
+        axis.margins(x=0.15)
+        style.log10_axis(axis, "x")
+        style.log10_axis(axis, "y")
         (folder / "recommendation.png").write_bytes(style.png(figure))
-
-
-def draw_frontiers(
-    axis: Axes, table: pd.DataFrame, line_styles: Mapping[str, style.LineStyle]
-) -> None:
-    """Draws candidates, each with the name of its `curve`, on logarithmic axes."""
-    for name, rows in table.groupby("curve", sort=False):
-        line_style = style.line_style_of(line_styles, str(name))
-        ends = rows["time_low"], rows["time_high"]
-        axis.fill_between(rows["cost"], *ends, color=line_style.color, alpha=0.15)
-        axis.plot(rows["cost"], rows["time_seconds"], **style.joined_marks(line_style))
-        for row in rows.to_dict("records"):
-            axis.annotate(
-                f"{row['devices']:.0f}: {row['batch_size']:,.0f}",
-                (row["cost"], row["time_seconds"]),
-                textcoords="offset points",
-                xytext=(6, 6),
-                fontsize=9,
-            )
-    axis.set(
-        xlabel="Cost of reaching the goal",
-        ylabel="Seconds to the goal",
-        title="Devices: fastest batch size",
-    )
-    axis.margins(x=0.15)
-    style.log10_axis(axis, "x")
-    style.log10_axis(axis, "y")
