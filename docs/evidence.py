@@ -126,9 +126,10 @@ def seeds_needed(found: Evidence, seeds: int, comparisons: int) -> str:
     error = (high - low) / (2 * stats.norm.isf((1 - LEVEL) / 2))
     wanted = stats.norm.isf(SIGNIFICANT / (2 * comparisons)) + stats.norm.ppf(POWER)
     number_of_seeds = np.ceil(seeds * (wanted * error / middle) ** 2)
-    if number_of_seeds > MOST_SEEDS:
-        return f"open, as more than {MOST_SEEDS} seeds are needed"
-    return f"{number_of_seeds:.0f} seeds are needed"
+    if number_of_seeds > 1_000:
+        return "open, as more than 1,000 seeds are needed"
+    clause = "open, as " if number_of_seeds > MOST_SEEDS else ""
+    return f"{clause}{number_of_seeds:.0f} seeds are needed"
 
 
 def pooled_error(cells: pd.Series) -> float:

@@ -78,8 +78,12 @@ class StepTimes:
     draws: Draws
 
     def seconds(self, batch_sizes: Floats) -> Floats:
-        """Returns draws of the seconds of a step at global batch sizes, [d, n]."""
-        return self.draws.steps(self.devices / batch_sizes)
+        """Returns draws of the seconds of a step at global batch sizes, [d, n].
+
+        Their order is not that of draws of K*, of which they are independent.
+        """
+        order = np.random.default_rng(0).permutation(len(self.draws.scale))
+        return self.draws.steps(self.devices / batch_sizes)[order]
 
 
 def step_time_model(table: pd.DataFrame, devices: int) -> StepTimes:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import spearmanr
 
 from dps_tf.analysis.interchange.foreign_files import read_csv
-from dps_tf.analysis.step_times import checked_step_times
+from dps_tf.analysis.law import Observations, fit_law
+from dps_tf.analysis.step_times import DRAWS, checked_step_times, step_time_model
 from dps_tf.core import UserError
 
 
@@ -36,3 +39,16 @@ def test_a_table_is_read_and_checked(tmp_path):
     path.write_text("")
     with pytest.raises(UserError, match="not a CSV table"):
         checked_step_times(read_csv(path))
+
+
+def test_draws_of_step_times_are_independent_of_those_of_a_law():
+    """Both fits have slices of their scale; in one order large scales would meet."""
+    sizes = np.array([8, 16, 32, 64, 128])
+    spread = [1.2, 0.8, 1.3, 0.9, 1.1]
+    law = fit_law(Observations.of(sizes, (4_000 / sizes + 60) * spread)).posterior
+    table = pd.DataFrame({"batch_size": sizes, "devices": 1})
+    table["seconds"] = (0.01 + 0.001 * sizes) * spread
+    steps = law.draws(DRAWS).steps(np.array([16.0]))[:, 0]
+    seconds = step_time_model(table, 1).seconds(np.array([16.0]))[:, 0]
+    far = [np.abs(x / np.median(x) - 1) for x in (steps, seconds)]
+    assert abs(spearmanr(*far).statistic) < 0.06
