@@ -368,6 +368,7 @@ def test_a_crowd_of_curves_gets_a_panel_per_optimizer():
         optimizers=("sgd", "momentum", "nesterov"),
         sparsities=(0.0, 0.5, 0.9),
         batch_sizes=(64,),
+        points=2,
     )
     named = naming.naming(make(crowd).results)
     assert named.panels == [
@@ -478,7 +479,7 @@ def test_terminal_table_is_aligned_and_says_common_things_once():
 
 
 def test_clean_sweep_has_notes_only():
-    clean = Sweep(sparsities=(0.0,), batch_sizes=(8, 16), points=64, interval=10)
+    clean = Sweep(sparsities=(0.0,), batch_sizes=(8, 16), points=32, interval=25)
     found = [c for c in cautions_of(make(clean)) if not c.is_note]
     assert found == []
 

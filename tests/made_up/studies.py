@@ -102,12 +102,11 @@ class SyntheticRunner(core.Runner):
             if self.stop_at <= 0:
                 self.stop.set("test")
             self.before_slice(job.trial, step)
-            for _ in range(min(self.slice_steps, job.until - step)):
-                step += 1
-                chain = (chain * _FACTOR + 1000 * job.trial + step) % _MODULUS
-                if step == whole.diverges_at:
-                    diverged = step
-                    break
+            last = min(step + self.slice_steps, job.until)
+            if whole.diverges_at in range(step + 1, last + 1):
+                last = diverged = whole.diverges_at
+            factor = pow(_FACTOR + job.trial, last - step, _MODULUS)
+            step, chain = last, chain * factor % _MODULUS
         self.turns.append(Turn(job.trial, first, step))
         metrics = None
         if step == job.until and diverged is None:
