@@ -93,7 +93,8 @@ class SyntheticRunner(core.Runner):
 
     def _run(self, job: core.Job, stop) -> core.TurnReport:
         whole = self.trials[job.trial]
-        first, chain = 0, sum(ord(c) for c in repr(sorted(job.point.items())))
+        point = sum(ord(c) for c in repr(sorted(job.point.items())))
+        first, chain = 0, 1
         if job.state is not None:
             first, chain = job.state.step, int(job.state.arrays[0][0])
         step, diverged = first, None
@@ -105,8 +106,8 @@ class SyntheticRunner(core.Runner):
             last = min(step + self.slice_steps, job.until)
             if whole.diverges_at in range(step + 1, last + 1):
                 last = diverged = whole.diverges_at
-            factor = pow(_FACTOR + job.trial, last - step, _MODULUS)
-            step, chain = last, chain * factor % _MODULUS
+            each = _FACTOR + 1000 * job.trial + point
+            step, chain = last, chain * pow(each, last - step, _MODULUS) % _MODULUS
         self.turns.append(Turn(job.trial, first, step))
         metrics = None
         if step == job.until and diverged is None:
