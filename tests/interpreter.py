@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -161,42 +162,67 @@ def _descriptor(stream: IO[Any] | int) -> int:
 
 @functools.cache
 def _forker(modules: Sequence[str]) -> socket.socket:
-    """Returns where orders go to the interpreter that has imported the modules."""
-    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    # Alone in taking orders, it ends when nobody is left to give them.
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tests.interpreter", str(theirs.fileno()), *modules],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        pass_fds=[theirs.fileno()],
-        stdin=subprocess.DEVNULL,
-    )
-    theirs.close()
+    """Returns where orders go to the interpreter that has imported the modules.
 
-    def end() -> None:
-        mine.close()
-        server.wait(60)
+    The processes among which pytest-xdist divides the tests share one.
+    """
+    tests = os.environ.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
+    place = Path(tempfile.gettempdir(), f"dps_tf-{tests}-{len(modules)}")
+    orders = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with Path(__file__).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            orders.connect(str(place))
+        except (FileNotFoundError, ConnectionRefusedError):
+            place.unlink(missing_ok=True)
+            _start_forker(place, modules)
+            orders.connect(str(place))
+    atexit.register(orders.close)
+    return orders
 
-    atexit.register(end)
-    return mine
+
+def _start_forker(place: Path, modules: Sequence[str]) -> None:
+    """Starts an interpreter, which ends when nobody is left to give it orders."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(place))
+        listener.listen()
+        number = listener.fileno()
+        server = subprocess.Popen(
+            [sys.executable, "-m", "tests.interpreter", str(number), *modules],
+            cwd=ROOT,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            pass_fds=[number],
+            stdin=subprocess.DEVNULL,
+        )
+    # Others may need it after this process has ended, which is not to wait for it.
+    server.returncode = 0
 
 
 def _main(descriptor: int, modules: Sequence[str]) -> None:
     """Takes orders, and becomes each program that is ordered in a fork of its own."""
     _import(modules)
     gc.freeze()  # Forks share these objects while nobody counts them anew.
-    orders = socket.socket(fileno=descriptor)
-    while True:
-        message, descriptors, _, _ = socket.recv_fds(orders, 1 << 20, 4)
-        if not message:
-            _reap()
-            return
+    listener = socket.socket(fileno=descriptor)
+    places = [listener, listener.accept()[0]]
+    while len(places) > 1:
+        place = select.select(places, [], [])[0][0]
         _reap()
-        if _fork() == 0:
-            orders.close()
+        if place is listener:
+            places.append(listener.accept()[0])
+            continue
+        message, descriptors, _, _ = socket.recv_fds(place, 1 << 20, 4)
+        if not message:
+            place.close()
+            places.remove(place)
+        elif _fork() == 0:
             break
         for number in descriptors:
             os.close(number)
+    else:
+        Path(listener.getsockname()).unlink()
+        return
+    for place in places:
+        place.close()
     # A fork that waits for the program, so that others can be begun meanwhile.
     *streams, answers = descriptors
     child = _fork()

@@ -27,7 +27,7 @@ from dps_tf.store import LocalFiles, write_json
 from tests.analysis.few_sections import draw_only
 from tests.made_up.sweeps import Sweep, make, write_sweep
 
-GRID = Sweep(batch_sizes=(8, 16, 32, 64, 128, 256), points=24)
+GRID = Sweep(batch_sizes=(16, 64, 256, 1024), points=24)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ HALF = "mixed_bfloat16"
 def test_precisions_are_curves_of_their_own_and_the_report_says_which(
     tmp_path, monkeypatch
 ):
-    pair = dataclasses.replace(GRID, sparsities=(0.0, 0.9), batch_sizes=(8, 32, 128))
+    pair = dataclasses.replace(GRID, sparsities=(0.0, 0.9), batch_sizes=(16, 64, 256))
     tables = make(pair, dataclasses.replace(pair, precision=HALF))
     named = naming.naming(tables.results)
     found = curves.curves_of(tables.results, named, tables.studies)
@@ -166,7 +166,7 @@ def test_precisions_are_curves_of_their_own_and_the_report_says_which(
 
 
 def test_a_table_of_both_precisions_is_fitted_as_two_curves():
-    pair = dataclasses.replace(GRID, sparsities=(0.0,), batch_sizes=(8, 32, 128))
+    pair = dataclasses.replace(GRID, sparsities=(0.0,), batch_sizes=(16, 64, 256))
     results = make(pair, dataclasses.replace(pair, precision=HALF)).results
     assert {fit.curve for fit in fit_table(results).curves} == {
         "precision float32",

@@ -219,18 +219,15 @@ def test_effects_are_ratios_of_curves_that_differ_in_one_axis():
     table = effects.effects_of(found, joint)
     [fit] = joint.values()
     by_names = {(r.curve, r.reference): r for r in fit.ratios}
-    sparser = table[
-        (table["axis"] == "sparsity") & table["curve"].str.startswith("sgd")
-    ]
-    assert sparser["value"].tolist() == ["0.5", "0.9"] and set(sparser["base"]) == {
-        "0.0"
-    }
+    of_sgd = table["curve"].str.startswith("sgd")
+    sparser = table[of_sgd & (table["axis"] == "sparsity")]
+    assert sparser["value"].tolist() == ["0.5", "0.9"]
+    assert set(sparser["base"]) == {"0.0"}
     ratio = by_names["sgd, sparsity 0.9", "sgd, sparsity 0"]
     [row] = sparser[sparser["value"] == "0.9"].to_dict("records")
     assert (row["c1"], row["c1_low"]) == (ratio.c1.value, ratio.c1.low)
-    assert set(table["axis"]) == {"sparsity", "optimizer"} and len(table) == len(
-        by_names
-    )
+    assert set(table["axis"]) == {"sparsity", "optimizer"}
+    assert len(table) == len(by_names)
 
 
 # Several sweeps, and sections of a user's own.

@@ -69,9 +69,7 @@ def test_help_is_no_failure(name, tmp_path):
     # As pip installs it.
     script = tmp_path / f"dps-{name.replace('_', '-')}"
     script.write_text(f"from dps_tf.{name} import main\nmain()\n")
-    installed = subprocess.run(
-        [sys.executable, script, "--help"], capture_output=True, text=True, check=True
-    )
+    installed = interpreter.run([script, "--help"], modules=interpreter.TABLES)
     assert installed.stdout == done.stdout
 
 

@@ -172,18 +172,16 @@ def test_a_misspelt_name_is_named_before_what_is_missing():
         dps_tf.sweep(values={"workload.nam": 3})
 
 
-def test_what_python_runs_is_what_the_command_runs(ran):
+@pytest.mark.slow
+def test_what_python_runs_or_goes_on_with_is_what_the_command_runs(ran):
     folder, said = ran
-    assert tables_on_disk(folder / "python") == tables_on_disk(folder / "command")
+    assert "begun [4, 4]" in said
+    for name in ("python", "begun"):
+        assert tables_on_disk(folder / name) == tables_on_disk(folder / "command")
     assert "nothing to do: all 2 cells are finished." in said
 
 
-def test_python_goes_on_with_what_the_command_has_begun(ran):
-    folder, said = ran
-    assert "begun [4, 4]" in said
-    assert tables_on_disk(folder / "begun") == tables_on_disk(folder / "python")
-
-
+@pytest.mark.slow
 def test_the_best_trial_is_a_model_with_weights_by_name(ran):
     _, said = ran
     names = "['dense1/bias', 'dense1/kernel', 'dense2/bias', 'dense2/kernel']"
@@ -208,6 +206,7 @@ def _tables(tmp_path_factory):
     return dps_tf.load(folder)
 
 
+@pytest.mark.slow
 def test_every_column_of_real_tables_is_documented(tables, ran):
     text = dps_tf.load.__doc__
     for loaded in (tables, dps_tf.load(ran[0] / "python")):

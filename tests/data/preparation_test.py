@@ -6,8 +6,6 @@ import http.server
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 import unittest
@@ -25,6 +23,7 @@ from dps_tf.data import download, preparation, raw, tfds
 from dps_tf.data.dataset import split_indices
 from dps_tf.data.prepared import ARRAYS, prepared_folder
 from dps_tf.data.raw import PUBLISHED, RawFile
+from tests import interpreter
 from tests.data import raw_files, tiny_published
 
 ROOT = Path(__file__).parents[2]
@@ -204,13 +203,8 @@ class PrepareTest(tf.test.TestCase, parameterized.TestCase):
     @pytest.mark.fault
     def test_killed_preparation_leaves_nothing_that_looks_prepared(self):
         self.offer("cifar10")
-        run = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", KILLED_IN_THE_MIDDLE]
-            + [str(self.raw), str(self.data)],
-            cwd=ROOT,
-            capture_output=True,
-            check=False,
-        )
+        words = ["-c", KILLED_IN_THE_MIDDLE, self.raw, self.data]
+        run = interpreter.run(words, cwd=ROOT)
         self.assertEqual(run.returncode, -signal.SIGKILL, run.stderr[-500:])
         self.assertTrue((self.data / ".preparing-cifar10" / "tfds").exists())
         with self.assertRaisesRegex(UserError, "is not prepared"):

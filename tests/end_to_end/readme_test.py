@@ -166,7 +166,7 @@ def test_the_commands_for_mnist_work(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_lines_for_python_work(tmp_path: Path) -> None:
     lines = next(block for block in blocks("python") if "dps_tf.run(" in block)
-    tiny = lines.replace("(16, 64, 256)}", "(16, 64), 'workload.points': 4}")
+    tiny = lines.replace("(16, 64, 256)}", "(64, 256), 'workload.points': 2}")
     assert tiny != lines
     (tmp_path / "lines.py").write_text(tiny)
     assert "sweep of 2 cells" in run(["lines.py"], tmp_path)
@@ -175,7 +175,7 @@ def test_the_lines_for_python_work(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_steps_fall_and_flatten_in_the_quickstart(tmp_path: Path) -> None:
     # Fewer points and cells than the reader has, enough to see the law.
-    less = ("workload.points = 12", "sweep.batch_sizes = (4, 16, 128, 512)")
+    less = ("workload.points = 4", "sweep.batch_sizes = (4, 16, 128, 512)")
     less += ("sweep.finishers = 1",)
     train = ["-m", "dps_tf.train", "--gin_file=quickstart", "--sweep_dir=q"]
     train.append("--slots=1")

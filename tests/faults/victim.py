@@ -24,18 +24,19 @@ import json
 import os
 import resource
 import signal
-import subprocess
+import socket
 import sys
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from dps_tf.cli.command_line import FINISHED, RUN_AGAIN, USER_ERROR
 from dps_tf.core import UserError
 from dps_tf.store import StoreError
+from tests import interpreter
 from tests.core.naive_race import Study, WholeTrial
 
 SNAPSHOT_SECONDS = 0.05
@@ -68,13 +69,12 @@ def logged(directory: Path) -> int:
 class Victim:
     """The forking process, seen from a test."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, orders: TextIO) -> None:
+        self._orders = orders
 
     def start(self, **order: Any) -> int:
         """Starts a child and returns its number."""
-        assert self._process.stdin is not None
-        print(json.dumps(order), file=self._process.stdin, flush=True)
+        print(json.dumps(order), file=self._orders, flush=True)
         return self._answer("started")
 
     def end(self) -> int:
@@ -83,16 +83,14 @@ class Victim:
 
     def wait(self, child: int) -> int:
         """Waits for a child in the background and returns its exit code."""
-        assert self._process.stdin is not None
-        print(json.dumps({"wait": child}), file=self._process.stdin, flush=True)
+        print(json.dumps({"wait": child}), file=self._orders, flush=True)
         return self.end()
 
     def _answer(self, word: str) -> int:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().split()
+        line = self._orders.readline().split()
         while word == "started" and line[:1] == ["ended"]:
             # The child of a test that has failed and did not wait for it.
-            line = self._process.stdout.readline().split()
+            line = self._orders.readline().split()
         assert line[:1] == [word], line
         return int(line[1])
 
@@ -100,17 +98,14 @@ class Victim:
 @contextmanager
 def victim() -> Iterator[Victim]:
     """Runs the forking process; what its children print is in its standard error."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.victim"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    ) as process:
-        yield Victim(process)
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(120) == 0
+    mine, theirs = socket.socketpair()
+    words = ["-m", "tests.faults.victim"]
+    with theirs:
+        streams = {"stdin": theirs.fileno(), "stdout": theirs.fileno(), "stderr": 2}
+        process = interpreter.start(words, cwd=interpreter.ROOT, **streams)
+    with mine, mine.makefile("rw") as orders:
+        yield Victim(orders)
+    assert process.wait(120) == 0
 
 
 def main() -> None:

@@ -93,7 +93,8 @@ class SyntheticRunner(core.Runner):
 
     def _run(self, job: core.Job, stop) -> core.TurnReport:
         whole = self.trials[job.trial]
-        first, chain = 0, sum(ord(c) for c in repr(sorted(job.point.items())))
+        point = sum(ord(c) for c in repr(sorted(job.point.items())))
+        first, chain = 0, 1
         if job.state is not None:
             first, chain = job.state.step, int(job.state.arrays[0][0])
         step, diverged = first, None
@@ -102,12 +103,11 @@ class SyntheticRunner(core.Runner):
             if self.stop_at <= 0:
                 self.stop.set("test")
             self.before_slice(job.trial, step)
-            for _ in range(min(self.slice_steps, job.until - step)):
-                step += 1
-                chain = (chain * _FACTOR + 1000 * job.trial + step) % _MODULUS
-                if step == whole.diverges_at:
-                    diverged = step
-                    break
+            last = min(step + self.slice_steps, job.until)
+            if whole.diverges_at in range(step + 1, last + 1):
+                last = diverged = whole.diverges_at
+            each = _FACTOR + 1000 * job.trial + point
+            step, chain = last, chain * pow(each, last - step, _MODULUS) % _MODULUS
         self.turns.append(Turn(job.trial, first, step))
         metrics = None
         if step == job.until and diverged is None:

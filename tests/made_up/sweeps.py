@@ -9,6 +9,8 @@ power of the step.
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import itertools
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -20,11 +22,19 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis import loading
+from dps_tf.analysis.tables import with_open_ends, with_precision
 from dps_tf.core import Cell, Goal, Pruning, Space, StudySpecification
-from dps_tf.store import MEASUREMENTS, LocalFiles, write_table
+from dps_tf.store import MEASUREMENTS, LocalFiles, SweepReader, write_table
 from dps_tf.tuning.interruption import Interrupted
 from tests.made_up.specifications import ERROR, MOMENTUM_SPACE, SPACE, specification
-from tests.made_up.studies import SyntheticRunner, frames, reader_of, run, trials_of
+from tests.made_up.studies import (
+    MEMORY,
+    SyntheticRunner,
+    frames,
+    reader_of,
+    run,
+    trials_of,
+)
 from tests.store.object_store import MemoryFiles
 
 
@@ -40,11 +50,14 @@ def truth(errors: Sequence[Sequence[float]], **changes: Any) -> SyntheticRunner:
 
 def tables(*truths: SyntheticRunner) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Returns the tables (studies, trials, curves) of a sweep of studies."""
-    with tempfile.TemporaryDirectory() as folder:
-        for each in truths:
-            run(folder, each.study, each)
-        found = loading.load(folder)
-    return found.studies, found.trials, found.curves
+    disk = MemoryFiles()
+    for each in truths:
+        run(disk, each.study, each)
+    found = SweepReader(disk, MEMORY).tables()
+    trials, curves = (
+        with_precision(table, found.studies) for table in (found.trials, found.curves)
+    )
+    return found.studies, with_open_ends(trials, found.studies), curves
 
 
 def closing(**changes: Any) -> dict[str, Any]:
@@ -87,23 +100,27 @@ class Sweep:
     search_mode: str = "race"
     measured: bool = True
 
-    def studies(self) -> Iterator[StudySpecification]:
-        """Yields the studies of all cells."""
-        tuples = (self.optimizers, self.sparsities, self.seeds, self.batch_sizes)
+    def parts(self) -> Iterator[Sweep]:
+        """Yields a sweep of each cell alone."""
+        tuples = ("optimizers", "sparsities", "seeds", "batch_sizes")
+        for values in itertools.product(*(getattr(self, name) for name in tuples)):
+            cell = zip(tuples, values, strict=True)
+            yield replace(self, **{name: (value,) for name, value in cell})
+
+    def study(self) -> StudySpecification:
+        """Returns the study of a sweep of one cell."""
         same = ("name", "axes", "precision", "points", "step_budget", "interval")
-        changes = {name: getattr(self, name) for name in (*same, "search_mode")}
-        for optimizer, sparsity, seed, batch_size in itertools.product(*tuples):
-            yield specification(
-                batch_size,
-                sparsity,
-                optimizer=optimizer,
-                seed=seed,
-                space=SPACE if optimizer == "sgd" else MOMENTUM_SPACE,
-                goal=Goal(ERROR, self.goal),
-                finishers=3,
-                pruning=Pruning("kernels_and_biases"),
-                **changes,
-            )
+        return specification(
+            *(self.batch_sizes[0], self.sparsities[0]),
+            optimizer=self.optimizers[0],
+            seed=self.seeds[0],
+            space=SPACE if self.optimizers == ("sgd",) else MOMENTUM_SPACE,
+            goal=Goal(ERROR, self.goal),
+            finishers=3,
+            pruning=Pruning("kernels_and_biases"),
+            search_mode=self.search_mode,
+            **{name: getattr(self, name) for name in same},
+        )
 
 
 def law_of(optimizer: str, sparsity: float) -> tuple[float, float]:
@@ -131,14 +148,27 @@ def _errors(study: StudySpecification) -> np.ndarray:
 
 def write_sweep(directory: Path | str, sweep: Sweep) -> Path | str:
     """Writes a made-up sweep, the same for the same argument; returns its directory."""
-    for study in sweep.studies():
-        run(directory, study, SyntheticRunner(trials_of(*_errors(study))))
-        reader = reader_of(directory, study)
+    for part in sweep.parts():
+        for name, content in _files_of(part).items():
+            path = Path(directory, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    return directory
+
+
+@functools.cache
+def _files_of(sweep: Sweep) -> dict[Path, bytes]:
+    """Returns the files of a sweep of one cell, which a process runs once."""
+    study = sweep.study()
+    with tempfile.TemporaryDirectory() as folder:
+        run(folder, study, SyntheticRunner(trials_of(*_errors(study))))
+        reader = reader_of(folder, study)
         best = reader.best_trial() if sweep.measured else None
         if best is not None:
             rows = _measured(study.cell, best)
             write_table(LocalFiles(), reader.layout.measurements, rows, MEASUREMENTS)
-    return directory
+        found = [path for path in Path(folder).rglob("*") if path.is_file()]
+        return {path.relative_to(folder): path.read_bytes() for path in found}
 
 
 def _measured(cell: Cell, trial: int) -> pd.DataFrame:
@@ -157,6 +187,11 @@ def _measured(cell: Cell, trial: int) -> pd.DataFrame:
 
 def make(*sweeps: Sweep) -> loading.Tables:
     """Returns what `load` returns of made-up sweeps, but no trace of their folder."""
+    return copy.deepcopy(_loaded(sweeps))
+
+
+@functools.cache
+def _loaded(sweeps: tuple[Sweep, ...]) -> loading.Tables:
     with tempfile.TemporaryDirectory() as folder:
         places = [write_sweep(f"{folder}/{n}", each) for n, each in enumerate(sweeps)]
         return replace(loading.load(*places), sweeps=())

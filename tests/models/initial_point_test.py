@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +11,7 @@ from absl.testing import parameterized
 from dps_tf import models
 from dps_tf._keras import keras
 from dps_tf.core import UserError
+from tests import interpreter
 
 IN_OTHER_PROCESS = """
 from dps_tf import models
@@ -29,12 +28,7 @@ def point_of(name="mlp", shape=(4,), seed=5, **arguments):
 class InitialPointTest(tf.test.TestCase, parameterized.TestCase):
     def test_is_the_same_in_another_process_that_built_other_models(self):
         here = sum(float(abs(value).sum()) for value in point_of()).hex()
-        there = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", IN_OTHER_PROCESS],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        there = interpreter.run(["-c", IN_OTHER_PROCESS])
         self.assertEqual(there.stdout.strip(), here)
 
     @parameterized.parameters(1, 6, 2**31, 2**63 - 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from dps_tf import models
 from dps_tf._keras import keras
 from dps_tf.core import UserError
 from dps_tf.models import structure_hash
+from tests import interpreter
 
 layers = keras.layers
 
@@ -110,9 +110,7 @@ def test_hash_is_that_of_another_process():
         "from dps_tf import models; from dps_tf.models.structure import structure_hash;"
         "print(structure_hash(models.build('mlp_batch_norm', (8,), 10)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = interpreter.run(["-c", code])
     own = structure_hash(models.build("mlp_batch_norm", (8,), 10))
     assert done.stdout.strip() == own
 

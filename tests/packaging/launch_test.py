@@ -188,20 +188,14 @@ def test_quickstart_ends_as_training_ended(machine, status):
     assert len(machine.modules_run()) == 1
 
 
-def test_second_run_installs_nothing(machine):
+def test_a_further_run_installs_changed_source_without_what_it_needs(machine):
     machine.make_environment()
     machine.run(LAUNCH / "quickstart")
     installed = machine.installations()
     assert installed
     machine.run(LAUNCH / "quickstart")
     assert machine.installations() == installed
-
-
-def test_changed_source_is_installed_without_what_it_needs(machine):
-    machine.make_environment()
-    machine.run(LAUNCH / "quickstart")
     (machine.environment / "dps_tf-package.stamp").write_text("another")
-    before = len(machine.installations())
     machine.run(LAUNCH / "quickstart")
-    (line,) = machine.installations()[before:]
+    (line,) = machine.installations()[len(installed) :]
     assert "--no-deps" in line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import replace
 
@@ -23,7 +22,6 @@ SIZES = (64, 256, 1024)
 points, Sweeps = figure_points.points, figure_points.Sweeps
 
 
-@functools.cache
 def made(mode: str, workload: str = RESNET, **changes) -> Tables:
     """Returns a sweep whose own goal is a little stricter than that of the panels."""
     sweep = Sweep(
