@@ -31,7 +31,7 @@ _ALLOWED = {
     "noise": "a number of octaves of at least 0",
 }
 _ROOT = 0.5**0.5
-_RULE = np.polynomial.hermite_e.hermegauss(5)  # For the shift of a seed.
+_RULE = np.polynomial.hermite_e.hermegauss(3)  # For the shift of a seed.
 
 
 @dataclass(frozen=True, eq=False)
