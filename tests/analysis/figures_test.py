@@ -22,7 +22,6 @@ from dps_tf.analysis.report import (
     metaparameters,
     pruning,
     published,
-    recommendation,
     regimes,
     repeats,
     style,
@@ -149,13 +148,6 @@ DRAWINGS = {
         a,
         two_curves(median=[900.0, 300.0, np.inf], recorded=[800.0, 280.0, 90.0]).assign(
             least=80.0, greatest=[1000.0, 310.0, np.inf] * 2, seed=[0, 0, 0, 0, 1, 1]
-        ),
-        STYLES,
-    ),
-    "recommendation": lambda a: recommendation.draw_frontiers(
-        a,
-        two_curves(cost=[1.0, 2.0, 4.0], time_seconds=[9.0, 5.0, 4.0]).assign(
-            time_low=3.0, time_high=11.0, devices=[1, 2, 4] * 2
         ),
         STYLES,
     ),

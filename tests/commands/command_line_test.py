@@ -24,7 +24,7 @@ NEEDED = {
     "measure": "--sweep_dir is missing: where the sweep is kept.",
     "new": "--name is missing",
     "prepare": "--dataset is missing",
-    "recommend": "give --sweep_dir, the directory of a sweep, or --csv",
+    "recommend": "give --sweep_dir, or --csv: a table",
     "report": "--sweep_dir is missing",
     "status": "--sweep_dir is missing: a sweep directory",
     "train": "--sweep_dir is missing: where the sweep is kept.",

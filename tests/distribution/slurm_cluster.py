@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# AuthInfo names a socket of its own: a munge that runs here already is left alone.
+# AuthInfo names a socket of its own: a munge that runs here already is left alone. A job
+# that is requeued waits for its credential to expire, by default two minutes.
 CONFIGURATION = """
 ClusterName=dps_tf_test
 SlurmctldHost={host}(127.0.0.1)
@@ -21,7 +22,7 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=10
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
 SlurmctldPidFile={folder}/slurmctld.pid
