@@ -205,25 +205,6 @@ class Records(Tables):
         curves = f"{columns} {one}", f"{columns} {other}"
         return replace(found, searches=self.unlike_searches(study, *curves))
 
-    def fall(
-        self, study: str, columns: str, one: str, other: str, small: int, large: int
-    ) -> Evidence:
-        """Returns how often K* of one curve falls between batch sizes over another's.
-
-        K* at the small batch size over that at the large one, by seeds that both have.
-        """
-        table = self.table(study).pivot(
-            index=["seed", columns], columns="batch_size", values="steps_to_result"
-        )
-        falls = np.log2(table[small] / table[large]).unstack().dropna()
-        differ = falls[one] - falls[other]
-        about = f"fall of K\\* from {small} to {large}, {one} / {other}, by "
-        about += f"{len(differ)} seeds, {files([study])}"
-        found = differ.mean(), differ.sem(), len(differ) - 1
-        at_end = set(self.table(study)["at_boundary"].dropna())
-        refused = f"winners lie at an end of {and_list(at_end)}" if at_end else ""
-        return replace(of_t(about, (study,), found, 1), refused=refused)
-
     def networks(
         self, study: str, quantity: str, matched: str, method: str = "snip"
     ) -> Evidence:

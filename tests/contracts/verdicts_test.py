@@ -247,32 +247,6 @@ def test_a_curve_that_refuses_the_law_is_compared_over_its_exponent(tmp_path):
     assert bent.value == pytest.approx((3_000 / 30) ** (1 / 0.6) / 128, rel=0.05)
 
 
-def test_falls_are_compared_by_the_seeds_that_both_curves_have(tmp_path):
-    k = {
-        ("sgd", 32): [800, 1_000, 900, 700],
-        ("sgd", 512): [200, 240, 230, 180],
-        ("momentum", 32): [820, 950, 880, np.nan],
-        ("momentum", 512): [100, 130, 120, 90],
-    }
-    table = [(*key, s, v) for key, values in k.items() for s, v in enumerate(values)]
-    names = ["optimizer", "batch_size", "seed", "steps_to_result"]
-    rows = pd.DataFrame(table, columns=names).assign(at_boundary=np.nan)
-    rows.to_csv(tmp_path / "seeds.csv", index=False)
-    records = module("quantities").Records(tmp_path)
-    fall = ("seeds", "optimizer", "momentum", "sgd", 32, 512)
-    found = records.fall(*fall)
-    one, other = (
-        np.log2(np.divide(k[name, 32], k[name, 512]))[:3]
-        for name in ("momentum", "sgd")
-    )
-    theirs = stats.ttest_rel(one, other)
-    assert found.p == pytest.approx(theirs.pvalue)
-    ends = theirs.confidence_interval()
-    assert [found.low, found.high] == pytest.approx(np.exp2([ends.low, ends.high]))
-    rows.assign(at_boundary="momentum:low").to_csv(tmp_path / "seeds.csv", index=False)
-    assert "an end of momentum:low" in records.fall(*fall).refused
-
-
 @pytest.mark.parametrize(
     ("low", "high", "sizes", "expected"),
     [
