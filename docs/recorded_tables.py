@@ -65,6 +65,7 @@ class Tables:
         self.fit = functools.cache(self._fit)
         self._joint_fits = functools.cache(self._joint_fit)
         self._rows = functools.cache(self._curves_of_table)
+        self._curves = functools.cache(self._observations)
         self._exponent_of = functools.cache(lambda curves: exponent_of(dict(curves)))
 
     def table(self, study: str) -> pd.DataFrame:
@@ -210,7 +211,7 @@ class Tables:
         both = [self._searches(study)[name] for name in (curve, other)]
         return " against ".join(both) if both[0] != both[1] else ""
 
-    def _curves(self, study: str) -> dict[str, Observations]:
+    def _observations(self, study: str) -> dict[str, Observations]:
         return long_curves(self._folder / f"{study}.csv")
 
     def ratio(
