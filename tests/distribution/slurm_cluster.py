@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# AuthInfo names a socket of its own: a munge that runs here already is left alone. A job
-# that is requeued waits for its credential to expire, by default two minutes.
+# AuthInfo names a socket of its own: a munge that runs here already is left alone.
+# A requeued job waits for its credential to expire, by default two minutes.
 CONFIGURATION = """
 ClusterName=dps_tf_test
 SlurmctldHost={host}(127.0.0.1)
