@@ -12,8 +12,8 @@ VENV=${DPS_TF_VENV:-$ROOT/.venv}
 case $VENV in /*) ;; *) VENV=$PWD/$VENV ;; esac
 PYTHON=$VENV/bin/python
 
-# Modules of the user's shell must not come before those of the environment.
-unset PYTHONPATH PYTHONHOME
+# Modules and environments of the user's shell must not come before this one's.
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore
 
 # say MESSAGE: prints a progress line.
