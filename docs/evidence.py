@@ -18,6 +18,7 @@ from workloads import estimate
 from dps_tf.analysis import law
 from dps_tf.analysis.law import LEVEL, Distribution, Estimate
 from dps_tf.analysis.paired_ratios import PairedRatio
+from dps_tf.analysis.tables import Floats
 from dps_tf.analysis.wording import and_list, number
 
 UNTOLD = "not told apart"
@@ -27,6 +28,8 @@ NOT_HIGHER = "not higher"
 SIGNIFICANT = 0.05
 POWER = 0.8
 MOST_SEEDS = 10
+LEVELS = (np.arange(2000) + 0.5) / 2000
+"""At which quantiles stand for a distribution."""
 
 
 @dataclass(frozen=True)
@@ -191,20 +194,21 @@ def quotient(mean: tuple[float, float, float], other: Estimate) -> Distribution:
     `mean` is what `log2_of` returns, with t-distributed error; the logarithm of the
     other, known by its median and interval, is normal.
     """
-    levels = (np.arange(2000) + 0.5) / 2000
     middle, error, freedom = mean
     spread = np.log2(other.high / other.low) / 2 / stats.norm.ppf(0.5 + LEVEL / 2)
-    one = middle + error * stats.t(freedom).ppf(levels)
-    two = np.log2(other.value) + spread * stats.norm.ppf(levels)
-    octaves = np.subtract.outer(one, two)
-    return Distribution.of(octaves, 0.0, np.ones_like(octaves))
+    one = middle + error * stats.t(freedom).ppf(LEVELS)
+    two = np.log2(other.value) + spread * stats.norm.ppf(LEVELS)
+    return _of_differences(one, two)
 
 
 def over(one: Distribution, other: Distribution) -> Distribution:
     """Returns the distribution of a ratio of two independent quantities."""
-    levels = (np.arange(2000) + 0.5) / 2000
-    both = [np.log2(each.quantiles(levels)) for each in (one, other)]
-    octaves = np.subtract.outer(*both)
+    return _of_differences(*(np.log2(each.quantiles(LEVELS)) for each in (one, other)))
+
+
+def _of_differences(one: Floats, other: Floats) -> Distribution:
+    """Returns the distribution of a ratio from quantiles of both, in octaves."""
+    octaves = np.subtract.outer(one, other)
     return Distribution.of(octaves, 0.0, np.ones_like(octaves))
 
 

@@ -180,8 +180,9 @@ class Records(Tables):
         refused = ratio.verdict.partition("refused: ")[2]
         ends = (ratio.value, ratio.low, ratio.high, p, ratio.within)
         flags = {"refused": refused, "is_small": is_small, "searches": pair.searches}
-        fits = [self.fit(study, name) for name in (curve, reference)]
-        if quantity == "c1/c2" and any(map(refuses_law, fits)):
+        both = (curve, reference) if quantity == "c1/c2" else ()
+        fits = [self.fit(study, name) for name in both]
+        if any(refuses_law(fit.exponent) for fit in fits):
             assert not any(fit.unresolved for fit in fits), f"{about}: an end is open"
             one, other = (fit.free.critical_batch_size for fit in fits)
             about = f"{about}, averaged over the exponent, {files([study])}"

@@ -18,6 +18,7 @@ from workloads import (
     is_dense,
     long_curves,
     plain_name,
+    refuses_law,
 )
 
 from dps_tf.analysis.fit_table import curves_of_table, read_table
@@ -262,7 +263,7 @@ class Tables:
             [
                 f"{study.rpartition('/')[2]}, {estimate(each)},"
                 for study, each in found.items()
-                if not each.low <= 1 <= each.high
+                if refuses_law(each)
             ]
         )
 

@@ -96,9 +96,9 @@ def long_curves(path: Path) -> dict[str, Observations]:
     return {n: c for n, c in curves.items() if c.batch_sizes >= MINIMUM_POINTS}
 
 
-def refuses_law(fit: LawFit) -> bool:
-    """Returns whether the interval of a curve's exponent leaves 1 out."""
-    return not fit.exponent.low <= 1 <= fit.exponent.high
+def refuses_law(exponent: Estimate) -> bool:
+    """Returns whether the interval of an exponent leaves 1 out."""
+    return not exponent.low <= 1 <= exponent.high
 
 
 def averaged(fit: LawFit) -> Estimate | None:
