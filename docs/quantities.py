@@ -40,19 +40,21 @@ from noise_scales import measured_curves, order
 from recorded_tables import Tables
 from workloads import estimate, plain_name, refuses_law
 
-from dps_tf.analysis.law import LEVEL, Estimate, Ratio
+from dps_tf.analysis.heuristics import RULES, effective_learning_rate
+from dps_tf.analysis.law import LEVEL, CurveRatio, Estimate, LawFit, Ratio, compare
 from dps_tf.analysis.paired_ratios import (
     PairedRatio,
     paired_ratio,
     with_theory_products,
 )
 from dps_tf.analysis.repeats import STATED_NOISE
-from dps_tf.analysis.tables import study_key
+from dps_tf.analysis.tables import Floats, study_key
 from dps_tf.analysis.wording import and_list, number
 
 _MARK = re.compile(r"<!--= (.*?) -->(.*?)<!--/-->", re.DOTALL)
 _NOISE = STATED_NOISE[1]
 """Octaves: of one K*, where a study has neither seeds nor finishers to tell its own."""
+Sizes = tuple[int, int]
 _CONSTANTS = {"c1": "c1", "c2": "c2", "c1/c2": "critical_batch_size"}
 
 
@@ -173,22 +175,24 @@ class Records(Tables):
         each alone, averaged over its exponent.
         """
         pair = self.ratio(study, curve, reference)
-        ratio: Ratio = getattr(pair, _CONSTANTS[quantity])
-        is_small = ratio.p_adjusted < 1 - LEVEL and ratio.verdict not in SIDES
         about = f"{quantity} of {plain_name(curve)} / {plain_name(reference)}"
-        p = 2 * min(ratio.probability, 1 - ratio.probability)
-        refused = ratio.verdict.partition("refused: ")[2]
-        ends = (ratio.value, ratio.low, ratio.high, p, ratio.within)
-        flags = {"refused": refused, "is_small": is_small, "searches": pair.searches}
-        both = (curve, reference) if quantity == "c1/c2" else ()
-        fits = [self.fit(study, name) for name in both]
-        if any(refuses_law(fit.exponent) for fit in fits):
-            assert not any(fit.unresolved for fit in fits), f"{about}: an end is open"
-            one, other = (fit.free.critical_batch_size for fit in fits)
-            about = f"{about}, averaged over the exponent, {files([study])}"
-            found = of_distribution(about, (study,), over(one, other), 1)
-            return replace(found, **flags)
-        return Evidence(f"{about} {files([study])}", (study,), *ends, **flags)
+        fits = [self.fit(study, name) for name in (curve, reference)]
+        return _of_pair(about, (study,), pair, fits, quantity)
+
+    def law_of_two(
+        self, one: str, other: str, curve: str, quantity: str = "c1/c2"
+    ) -> Evidence:
+        """Returns c1/c2 of a curve of one table over that of another, as `law` does.
+
+        The joint fit is that of the two curves.
+        """
+        both = {study: self._curves(study)[curve] for study in (one, other)}
+        searches = {study: self._searches(study)[curve] for study in both}
+        [pair] = compare(both, other, searches=searches).ratios
+        names = " / ".join(study.rpartition("/")[2] for study in both)
+        fits = [self.fit(study, curve) for study in both]
+        about = f"{quantity} of {plain_name(curve)}, {names},"
+        return _of_pair(about, (one, other), pair, fits, quantity)
 
     def steps_at(
         self, study: str, columns: str, size: int, one: str, other: str
@@ -205,6 +209,64 @@ class Records(Tables):
         found = of_t(about, (study,), (k[one] - k[other], error, np.inf), 1)
         curves = f"{columns} {one}", f"{columns} {other}"
         return replace(found, searches=self.unlike_searches(study, *curves))
+
+    def fall(
+        self, studies: Sequence[str], columns: str, one: str, other: str, sizes: Sizes
+    ) -> Evidence:
+        """Returns how often K* of one curve falls between batch sizes over another's.
+
+        A fall is K* at the first of two batch sizes over that at the second; falls of
+        the seeds that both curves have are compared. The first study has all cells, and
+        another goes on with the search of some beyond the end at which their winners
+        lie: K* is the least of both.
+        """
+        cells = pd.concat([self.table(study) for study in studies])
+        key = ["seed", columns, "batch_size"]
+        best = cells.sort_values("steps_to_result").groupby(key)
+        k = best["steps_to_result"].first().unstack()
+        falls = np.log2(k[sizes[0]] / k[sizes[1]]).unstack().dropna()
+        differ = falls[one] - falls[other]
+        about = f"fall of K\\* from {sizes[0]} to {sizes[1]}, {one} / {other}, by "
+        about += f"{len(differ)} seeds, {files(studies)}"
+        found = differ.mean(), differ.sem(), len(differ) - 1
+        # Of a cell that was searched again, only the last search can stop at an end.
+        last = cells.drop_duplicates(key, keep="last").set_index(key)
+        is_best = last["steps_to_result"].eq(best["steps_to_result"].first())
+        ends = set(last["at_boundary"].where(is_best).dropna())
+        refused = f"winners lie at an end of {and_list(sorted(ends))}" if ends else ""
+        return replace(of_t(about, studies, found, 1), refused=refused)
+
+    def rate_exponent(
+        self, studies: Sequence[str], optimizers: Sequence[str], rule: str
+    ) -> Evidence:
+        """Returns the power of the batch size that best rates go with, less a rule's.
+
+        Effective rates of winners, lr / (1 - momentum), by least squares: one power for
+        all curves, each with a rate of its own. Winners at an end of their space are
+        left out. `rule` is `linear` or `square_root` (Shallue et al. 2019, Figure 8,
+        which shows the rules beside winning rates; the power is our own).
+        """
+        cells = pd.concat([self.table(study).assign(study=study) for study in studies])
+        cells = cells[cells["optimizer"].isin(optimizers) & cells["at_boundary"].isna()]
+        curves = [cells[n].to_numpy() for n in ("study", "optimizer", "sparsity")]
+        sizes = cells["batch_size"].to_numpy()
+        found = _common_power(sizes, effective_learning_rate(cells), curves)
+        power, error, freedom = found
+        about = (
+            f"power of the best rate, less {RULES[rule]:g}, of {len(cells)} cells in "
+        )
+        about += f"{len(cells) - freedom - 1} curves, {files(studies)}"
+        return of_t(about, studies, (power - RULES[rule], error, freedom), 0)
+
+    def published_rate_power(self, workload: str = "") -> Estimate:
+        """Returns that power of the rates in Figure 8 of Shallue et al. 2019."""
+        rates = self.table("shallue2019/published_effective_learning_rates")
+        rates = rates[rates["workload"].str.startswith(workload)]
+        curves = [rates[n].to_numpy() for n in ("workload", "optimizer")]
+        sizes = rates["batch_size"].to_numpy()
+        best = rates["effective_learning_rate"].to_numpy()
+        power = of_t("", (), _common_power(sizes, best, curves), 0)
+        return Estimate(power.value, power.low, power.high)
 
     def networks(
         self, study: str, quantity: str, matched: str, method: str = "snip"
@@ -280,6 +342,46 @@ class Records(Tables):
             return of_t(f"{about} {files([study])}", (study,), found, 0)
         ends = large["test_at_result"], small["test_at_result"]
         return self.welch(about, study, *ends)
+
+
+def _common_power(
+    sizes: Floats, values: Floats, curves: Sequence[Floats]
+) -> tuple[float, float, int]:
+    """Returns the power of sizes that values of several curves have in common.
+
+    By least squares of logarithms, each curve with a level of its own: the power, its
+    standard error and the degrees of freedom that are left.
+    """
+    logs = pd.DataFrame({"size": np.log2(sizes), "value": np.log2(values)})
+    by_curve = logs.groupby(list(curves))
+    size, value = (logs - by_curve.transform("mean")).to_numpy().T
+    power = (size @ value) / (size @ size)
+    freedom = len(logs) - by_curve.ngroups - 1
+    variance = np.square(value - power * size).sum() / freedom
+    return power, np.sqrt(variance / (size @ size)), freedom
+
+
+def _of_pair(
+    about: str,
+    studies: Sequence[str],
+    pair: CurveRatio,
+    fits: Sequence[LawFit],
+    quantity: str,
+) -> Evidence:
+    """Returns a quantity of a curve over another's; `fits` are those of each alone."""
+    ratio: Ratio = getattr(pair, _CONSTANTS[quantity])
+    is_small = ratio.p_adjusted < 1 - LEVEL and ratio.verdict not in SIDES
+    p = 2 * min(ratio.probability, 1 - ratio.probability)
+    refused = ratio.verdict.partition("refused: ")[2]
+    ends = (ratio.value, ratio.low, ratio.high, p, ratio.within)
+    flags = {"refused": refused, "is_small": is_small, "searches": pair.searches}
+    if quantity == "c1/c2" and any(refuses_law(fit.exponent) for fit in fits):
+        assert not any(fit.unresolved for fit in fits), f"{about}: an end is open"
+        one, other = (fit.free.critical_batch_size for fit in fits)
+        about = f"{about}, averaged over the exponent, {files(studies)}"
+        found = of_distribution(about, studies, over(one, other), 1)
+        return replace(found, **flags)
+    return Evidence(f"{about} {files(studies)}", tuple(studies), *ends, **flags)
 
 
 def _shown(value: object) -> str:

@@ -1,10 +1,12 @@
-"""Draws K* against batch size as measured: a panel for each data set and optimizer.
+"""Draws K* against batch size, and c1 and c2 against sparsity, as measured.
 
     python gin_configs/lee2021/overview.py
 
-reads the tables `*_curves.csv` beside this file and writes `overview.png` (figure 3 of
-Lee et al. 2021 has the same panels). A curve for each sparsity; lines are fits of
-c1/B + c2 where four batch sizes or more were measured, dotted ones perfect scaling.
+reads the tables `*_curves.csv` beside this file and writes two figures. `overview.png`
+has a panel for each data set and optimizer (as figure 3 of Lee et al. 2021) and a curve
+for each sparsity; lines are fits of c1/B + c2 where four batch sizes or more were
+measured, dotted ones perfect scaling. `constants.png` has c1 and c2 of SGD over those
+of the dense network, by a joint fit of each data set, with 95 % intervals.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.fit_table import observations_by_curve
 from dps_tf.analysis.interchange.foreign_files import read_csv
+from dps_tf.analysis.law import MINIMUM_POINTS, compare
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.curves import Curves, curves_of, fit_lines
 from dps_tf.analysis.report.drawing import draw_steps_to_result, small_axes
@@ -31,6 +35,8 @@ BATCH_SIZES = (8, 32, 128, 512, 2048)
 SPARSITIES = (0.0, 0.5, 0.7, 0.9)
 FITTED = 4
 """Batch sizes of a curve from which on its fit is drawn."""
+SHIFTS = (-0.01, 0.01, 0.03)
+"""By which marks of data sets are set apart, in sparsity."""
 
 
 def tables(folder: Path) -> dict[str, pd.DataFrame]:
@@ -87,5 +93,47 @@ def draw(folder: Path = HERE) -> style.Figure:
     return figure
 
 
+def constants(cells: pd.DataFrame) -> pd.DataFrame:
+    """Returns c1 and c2 of SGD over those of the dense network, by a joint fit.
+
+    Columns: sparsity, quantity, ratio, low, high; one row for each sparsity and
+    quantity, of curves with MINIMUM_POINTS batch sizes or more.
+    """
+    sgd = cells[cells["optimizer"] == "sgd"]
+    curves = {
+        f"{sparsity:g}": curve
+        for sparsity, rows in sgd.groupby("sparsity")
+        for curve in observations_by_curve(rows, seeds_together=True).values()
+        if curve.batch_sizes >= MINIMUM_POINTS
+    }
+    ratios = compare(curves, "0").to_frame()
+    ratios["sparsity"] = ratios["curve"].astype(float)
+    kept = ratios[ratios["quantity"].isin(["c1", "c2"])]
+    return kept[["sparsity", "quantity", "ratio", "low", "high"]]
+
+
+def draw_constants(folder: Path = HERE) -> style.Figure:
+    """Returns the figure: a panel for c1 and one for c2, a mark for each sparsity."""
+    measured = {name: constants(cells) for name, cells in tables(folder).items()}
+    line_styles = style.assign_styles(DATA_SETS[name] for name in measured)
+    with style.styled():
+        figure = style.new_figure(7.6, 3.4)
+        axes = small_axes(figure, 2, 2, sharey=True)
+        for axis, quantity in zip(axes, ("c1", "c2"), strict=True):
+            style.log2_axis(axis, "y")
+            axis.axhline(1, color=style.MUTED, linewidth=0.8)
+            for shift, (name, ratios) in zip(SHIFTS, measured.items(), strict=False):
+                line_style = line_styles[DATA_SETS[name]]
+                rows = ratios[ratios["quantity"] == quantity]
+                at = rows["sparsity"] + shift
+                axis.vlines(at, rows["low"], rows["high"], color=line_style.color)
+                axis.plot(at, rows["ratio"], **style.mark_style(line_style))
+            axis.set(xticks=SPARSITIES, xlim=(-0.05, 1))
+            axis.set(xlabel="Sparsity", ylabel=f"{quantity} over that of dense")
+        style.legend_below(figure, style.curve_handles(line_styles))
+    return figure
+
+
 if __name__ == "__main__":
     draw().savefig(HERE / "overview.png", dpi=90)
+    draw_constants().savefig(HERE / "constants.png", dpi=90)
