@@ -41,7 +41,7 @@ from recorded_tables import Tables
 from workloads import estimate, plain_name, refuses_law
 
 from dps_tf.analysis.heuristics import RULES, effective_learning_rate
-from dps_tf.analysis.law import LEVEL, CurveRatio, Estimate, LawFit, Ratio, compare
+from dps_tf.analysis.law import LEVEL, Estimate, Ratio, compare, posteriors
 from dps_tf.analysis.paired_ratios import (
     PairedRatio,
     paired_ratio,
@@ -168,31 +168,58 @@ class Records(Tables):
 
     # Comparisons.
 
-    def law(self, study: str, curve: str, reference: str, quantity: str) -> Evidence:
+    def law(
+        self, study: str, curve: str, reference: str, quantity: str, by: str = "table"
+    ) -> Evidence:
         """Returns c1, c2 or c1/c2 of a curve over a reference; see `ratio`.
 
         Where the exponent of one of the two leaves 1 out, c1/c2 is that of the fit of
-        each alone, averaged over its exponent.
+        each alone, averaged over its exponent. `by` asks for another choice: a fit of
+        the two curves alone (`pair`), or c1/c2 over the `exponent` in any case.
         """
-        pair = self.ratio(study, curve, reference)
+        both = {name: self._curves(study)[name] for name in (curve, reference)}
+        [pair] = compare(both, reference).ratios if by == "pair" else [None]
+        pair = pair or self.ratio(study, curve, reference)
+        ratio: Ratio = getattr(pair, _CONSTANTS[quantity])
         about = f"{quantity} of {plain_name(curve)} / {plain_name(reference)}"
-        fits = [self.fit(study, name) for name in (curve, reference)]
-        return _of_pair(about, (study,), pair, fits, quantity)
+        found = Evidence(
+            f"{about} {files([study])}",
+            (study,),
+            *(ratio.value, ratio.low, ratio.high),
+            2 * min(ratio.probability, 1 - ratio.probability),
+            ratio.within,
+            refused=ratio.verdict.partition("refused: ")[2],
+            is_small=ratio.p_adjusted < 1 - LEVEL and ratio.verdict not in SIDES,
+            searches=pair.searches,
+        )
+        fits = [self.fit(study, name) for name in both]
+        refusing = any(refuses_law(fit.exponent) for fit in fits)
+        if by == "exponent" or (quantity == "c1/c2" and refusing):
+            assert not any(fit.unresolved for fit in fits), f"{about}: an end is open"
+            one, other = (fit.free.critical_batch_size for fit in fits)
+            about = f"{about}, averaged over the exponent, {files([study])}"
+            free = of_distribution(about, (study,), over(one, other), 1)
+            flags = ("refused", "is_small", "searches")
+            return replace(free, **{name: getattr(found, name) for name in flags})
+        return found
 
-    def law_of_two(
-        self, one: str, other: str, curve: str, quantity: str = "c1/c2"
-    ) -> Evidence:
-        """Returns c1/c2 of a curve of one table over that of another, as `law` does.
+    def law_of_tables(self, one: str, other: str, curve: str) -> Evidence:
+        """Returns c1/c2 of a curve of one table over that of another.
 
-        The joint fit is that of the two curves.
+        Each is that of the joint fit of its table, with that table's residual scale.
         """
-        both = {study: self._curves(study)[curve] for study in (one, other)}
-        searches = {study: self._searches(study)[curve] for study in both}
-        [pair] = compare(both, other, searches=searches).ratios
-        names = " / ".join(study.rpartition("/")[2] for study in both)
-        fits = [self.fit(study, curve) for study in both]
-        about = f"{quantity} of {plain_name(curve)}, {names},"
-        return _of_pair(about, (one, other), pair, fits, quantity)
+        intervals, ends = [], []
+        for study in (one, other):
+            curves = self._curves(study)
+            laws = dict(zip(curves, posteriors(list(curves.values())), strict=True))
+            ends.append(laws[curve].critical_batch_size)
+            rows = self._rows(study)[curve].set_index("batch_size")
+            intervals.append(rows["evaluation_interval"].sort_index())
+            assert not refuses_law(self.fit(study, curve).exponent), curve
+        assert intervals[0].equals(intervals[1]), "unlike evaluation intervals"
+        names = " / ".join(study.rpartition("/")[2] for study in (one, other))
+        about = f"c1/c2 of {plain_name(curve)}, {names}, {files([one, other])}"
+        return of_distribution(about, (one, other), over(*ends), 1)
 
     def steps_at(
         self, study: str, columns: str, size: int, one: str, other: str
@@ -228,45 +255,58 @@ class Records(Tables):
         differ = falls[one] - falls[other]
         about = f"fall of K\\* from {sizes[0]} to {sizes[1]}, {one} / {other}, by "
         about += f"{len(differ)} seeds, {files(studies)}"
-        found = differ.mean(), differ.sem(), len(differ) - 1
+        mean = differ.mean(), differ.sem(), len(differ) - 1
         # Of a cell that was searched again, only the last search can stop at an end.
         last = cells.drop_duplicates(key, keep="last").set_index(key)
         is_best = last["steps_to_result"].eq(best["steps_to_result"].first())
         ends = set(last["at_boundary"].where(is_best).dropna())
         refused = f"winners lie at an end of {and_list(sorted(ends))}" if ends else ""
-        return replace(of_t(about, studies, found, 1), refused=refused)
+        curves = f"{columns} {one}", f"{columns} {other}"
+        searches = self.unlike_searches(studies[0], *curves)
+        found = of_t(about, studies, mean, 1)
+        return replace(found, refused=refused, searches=searches)
 
-    def rate_exponent(
-        self, studies: Sequence[str], optimizers: Sequence[str], rule: str
+    def rate_power(
+        self,
+        studies: Sequence[str],
+        optimizers: Sequence[str],
+        sizes: Sizes,
+        rule: str = "",
     ) -> Evidence:
         """Returns the power of the batch size that best rates go with, less a rule's.
 
-        Effective rates of winners, lr / (1 - momentum), by least squares: one power for
-        all curves, each with a rate of its own. Winners at an end of their space are
-        left out. `rule` is `linear` or `square_root` (Shallue et al. 2019, Figure 8,
-        which shows the rules beside winning rates; the power is our own).
+        Effective rates of winners, lr / (1 - momentum), between two batch sizes, by
+        least squares: one power for all curves, each with a rate of its own. Winners
+        at an end of their space are left out. `rule` is `linear`,
+        `square_root` or nothing (Shallue et al. 2019, Figure 8, shows the rules beside
+        winning rates; the power is our own).
         """
         cells = pd.concat([self.table(study).assign(study=study) for study in studies])
         cells = cells[cells["optimizer"].isin(optimizers) & cells["at_boundary"].isna()]
-        curves = [cells[n].to_numpy() for n in ("study", "optimizer", "sparsity")]
-        sizes = cells["batch_size"].to_numpy()
-        found = _common_power(sizes, effective_learning_rate(cells), curves)
-        power, error, freedom = found
+        cells = cells[cells["batch_size"].between(*sizes)]
+        # One cell says nothing of a power.
+        curve = ["study", "optimizer", "sparsity"]
+        cells = cells[cells.groupby(curve)["batch_size"].transform("size") > 1]
+        curves = [cells[n].to_numpy() for n in curve]
+        of_rule = RULES[rule] if rule else 0.0
+        measured = cells["batch_size"].to_numpy()
+        rates = effective_learning_rate(cells)
+        power, error, freedom = _common_power(measured, rates, curves)
         about = (
-            f"power of the best rate, less {RULES[rule]:g}, of {len(cells)} cells in "
+            f"power of the best rate, less {of_rule:g}, of {len(cells)} cells in "
+            f"{len(cells) - freedom - 1} curves at batch sizes {measured.min()} to "
+            f"{measured.max()}, {files(studies)}"
         )
-        about += f"{len(cells) - freedom - 1} curves, {files(studies)}"
-        return of_t(about, studies, (power - RULES[rule], error, freedom), 0)
+        return of_t(about, studies, (power - of_rule, error, freedom), 0)
 
-    def published_rate_power(self, workload: str = "") -> Estimate:
+    def published_rate_power(self, workload: str = "") -> Evidence:
         """Returns that power of the rates in Figure 8 of Shallue et al. 2019."""
         rates = self.table("shallue2019/published_effective_learning_rates")
         rates = rates[rates["workload"].str.startswith(workload)]
         curves = [rates[n].to_numpy() for n in ("workload", "optimizer")]
         sizes = rates["batch_size"].to_numpy()
         best = rates["effective_learning_rate"].to_numpy()
-        power = of_t("", (), _common_power(sizes, best, curves), 0)
-        return Estimate(power.value, power.low, power.high)
+        return of_t("", (), _common_power(sizes, best, curves), 0)
 
     def networks(
         self, study: str, quantity: str, matched: str, method: str = "snip"
@@ -361,29 +401,6 @@ def _common_power(
     return power, np.sqrt(variance / (size @ size)), freedom
 
 
-def _of_pair(
-    about: str,
-    studies: Sequence[str],
-    pair: CurveRatio,
-    fits: Sequence[LawFit],
-    quantity: str,
-) -> Evidence:
-    """Returns a quantity of a curve over another's; `fits` are those of each alone."""
-    ratio: Ratio = getattr(pair, _CONSTANTS[quantity])
-    is_small = ratio.p_adjusted < 1 - LEVEL and ratio.verdict not in SIDES
-    p = 2 * min(ratio.probability, 1 - ratio.probability)
-    refused = ratio.verdict.partition("refused: ")[2]
-    ends = (ratio.value, ratio.low, ratio.high, p, ratio.within)
-    flags = {"refused": refused, "is_small": is_small, "searches": pair.searches}
-    if quantity == "c1/c2" and any(refuses_law(fit.exponent) for fit in fits):
-        assert not any(fit.unresolved for fit in fits), f"{about}: an end is open"
-        one, other = (fit.free.critical_batch_size for fit in fits)
-        about = f"{about}, averaged over the exponent, {files(studies)}"
-        found = of_distribution(about, studies, over(one, other), 1)
-        return replace(found, **flags)
-    return Evidence(f"{about} {files(studies)}", tuple(studies), *ends, **flags)
-
-
 def _shown(value: object) -> str:
     if isinstance(value, (str, int)):
         return str(value)
@@ -391,6 +408,8 @@ def _shown(value: object) -> str:
         return str(int(value))
     if isinstance(value, PairedRatio):
         value = Estimate(value.ratio, value.low, value.high)
+    if isinstance(value, Evidence):
+        value = Estimate(value.value, value.low, value.high)
     if isinstance(value, Estimate):
         return estimate(value)
     raise TypeError(f"{value!r} is a number: say how many digits are shown")

@@ -124,7 +124,8 @@ def trainings(tables: Tables) -> pd.DataFrame:
 def least_errors(tables: Tables, studies: pd.DataFrame) -> pd.DataFrame:
     """Returns the least validation error of trials, which ran to their ends.
 
-    Columns: those that name a study, trial, least_validation, test_at_least.
+    Columns: those that name a study, trial, least_validation, and, where a test set was
+    evaluated, test_at_least.
     """
     key = study_key(studies)
     curves = tables.curves[~tables.curves["is_bound"].astype(bool)]
@@ -132,4 +133,5 @@ def least_errors(tables: Tables, studies: pd.DataFrame) -> pd.DataFrame:
     split, _, metric = tables.goals[0].metric.partition("/")
     least = curves.loc[curves.groupby([*key, "trial"])[f"{split}/{metric}"].idxmin()]
     named = {f"{split}/{metric}": "least_validation", f"test/{metric}": "test_at_least"}
-    return least.rename(columns=named)[[*key, "trial", *named.values()]]
+    measured = [name for column, name in named.items() if column in least]
+    return least.rename(columns=named)[[*key, "trial", *measured]]

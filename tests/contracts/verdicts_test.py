@@ -264,7 +264,7 @@ def test_the_power_of_the_best_rate_is_that_of_a_regression_with_a_rate_a_curve(
     table.loc[len(table)] = ("sgd", 0.0, 8, 1e-9, np.nan, None)
     table.to_csv(tmp_path / "rates.csv", index=False)
     records = module("quantities").Records(tmp_path)
-    found = records.rate_exponent(["rates"], ["momentum"], "square_root")
+    found = records.rate_power(["rates"], ["momentum"], (8, 2048), "square_root")
 
     kept = table.iloc[:8]
     size = np.log2(kept["batch_size"].to_numpy(float))
@@ -283,10 +283,10 @@ def test_a_curve_of_one_table_is_compared_with_that_of_another(tmp_path):
     sizes = 2.0 ** np.arange(2, 14)
     for name, c1 in (("one", 64_000), ("other", 16_000)):
         table = {"batch_size": sizes, "curve": "sgd"}
-        table["steps_to_result"] = c1 / sizes + 500
+        table |= {"steps_to_result": c1 / sizes + 500, "evaluation_interval": 1}
         pd.DataFrame(table).to_csv(tmp_path / f"{name}.csv", index=False)
     records = module("quantities").Records(tmp_path)
-    found = records.law_of_two("one", "other", "sgd")
+    found = records.law_of_tables("one", "other", "sgd")
     assert found.value == pytest.approx(4, rel=0.05)
     assert found.studies == ("one", "other")
 
