@@ -48,6 +48,7 @@ class Evidence:
         refused: why nothing can be compared, or nothing.
         is_small: the effect is smaller than an evaluation interval.
         searches: what K* of both are the best of, where that is unlike.
+        error: the standard error of a mean, in octaves or as a difference.
     """
 
     about: str
@@ -61,6 +62,7 @@ class Evidence:
     refused: str = ""
     is_small: bool = False
     searches: str = ""
+    error: float | None = None
 
     def __str__(self) -> str:
         """Returns what is compared, with its value and interval."""
@@ -120,13 +122,14 @@ def seeds_needed(found: Evidence, seeds: int, comparisons: int) -> str:
 
     With a probability of POWER, if the estimate is true, its error (of a factor: in
     octaves) is normal and falls with the root of the number of `seeds`, and p is
-    adjusted for all `comparisons` of the claim. Nothing where an end is open.
+    adjusted for all `comparisons` of the claim. Without an `error` it is that
+    of a normal with the interval. Nothing where an end is open.
     """
     ends = np.array([found.value, found.low, found.high])
     if found.refused or np.isinf(found.within):
         return ""
     middle, low, high = np.log2(ends) if found.null else ends
-    error = (high - low) / (2 * stats.norm.isf((1 - LEVEL) / 2))
+    error = found.error or (high - low) / (2 * stats.norm.isf((1 - LEVEL) / 2))
     wanted = stats.norm.isf(SIGNIFICANT / (2 * comparisons)) + stats.norm.ppf(POWER)
     number_of_seeds = np.ceil(seeds * (wanted * error / middle) ** 2)
     if number_of_seeds > 1_000:
@@ -171,7 +174,7 @@ def of_t(
     ends = (middle, middle - width, middle + width)
     if null == 1:
         ends, reach = tuple(np.exp2(ends)), np.exp2(reach)
-    return Evidence(about, tuple(studies), *ends, p, reach, null)
+    return Evidence(about, tuple(studies), *ends, p, reach, null, error=error)
 
 
 def of_distribution(

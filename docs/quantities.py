@@ -349,6 +349,16 @@ class Records(Tables):
             names = f"{size} of {workload} and of {other}"
         return self.welch(f"test error at {names}", study, first, second)
 
+    def seeds_apart(
+        self, study: str, workload: str, size: int, reference: int
+    ) -> Evidence:
+        """Returns the difference that `errors` has, by the differences of seeds."""
+        best = self._best(study, "test_at_least")
+        apart = (best[workload, size] - best[workload, reference]).dropna()
+        about = f"test error at {size} less at {reference}, by {len(apart)} seeds"
+        mean = apart.mean(), apart.sem(), len(apart) - 1
+        return of_t(f"{about} {files([study])}", (study,), mean, 0)
+
     def welch(
         self, about: str, study: str, first: pd.Series, second: pd.Series
     ) -> Evidence:

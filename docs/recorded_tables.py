@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from evidence import Evidence, files, of_distribution
 from workloads import (
@@ -281,14 +282,20 @@ class Tables:
     def _long(self, study: str, goal: str | None = "") -> dict[str, Observations]:
         """Returns the long curves of a table, but those that an earlier table has."""
         earlier = {
-            (*curve.high[:3],)
+            start
             for other in LAW_TABLES[: LAW_TABLES.index(study)]
             for curve in self._curves(other).values()
+            for start in _starts(curve)
         }
         curves = self._curves(study)
         kept = curves if goal is None else independent(study, curves, goal)
         return {
             name: curve
             for name, curve in kept.items()
-            if curve.batch_sizes >= FEW_POINTS and (*curve.high[:3],) not in earlier
+            if curve.batch_sizes >= FEW_POINTS and _starts(curve).isdisjoint(earlier)
         }
+
+
+def _starts(curve: Observations) -> set[tuple[float, ...]]:
+    """Returns the first three K* of each seed, by which the same trials are known."""
+    return {(*curve.high[curve.seed == seed][:3],) for seed in np.unique(curve.seed)}

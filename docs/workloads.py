@@ -17,7 +17,7 @@ TOLERANCE = 0.2
 DENSE = {
     "lee2021/mnist_reproduction": "SGD, sparsity 0|Nesterov, 0$",
     "lee2021/mnist_sgd_sparsity": "sparsity 0$",
-    "lee2021/rivals": "dense",
+    "lee2021/rivals": "dense, goal 0.17",
     "optimizers/fashion_mnist_fc": "",
     "optimizers/text_transformer": "",
     "shallue2019/cifar_10_optimizers": "",

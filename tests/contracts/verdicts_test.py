@@ -380,12 +380,38 @@ def test_so_many_seeds_tell_apart_what_is_estimated(null, value, error):
         z = abs(value / (error * np.sqrt(seeds / number)) + draws)
         p = comparisons * 2 * stats.norm.sf(z)
         assert (np.mean(p < 0.05) >= 0.8) == expected
+    # The wide interval of few seeds does not count: their number makes it narrow.
+    few = evidence.of_t("", (), (value, error, seeds - 1), null)
+    assert evidence.seeds_needed(few, seeds, comparisons).startswith(f"{told} seeds")
     near = replace(found, value=1.01 if null else 1e-4)
     many = evidence.seeds_needed(near, 9, comparisons)
     assert many == "open, as more than 1,000 seeds are needed"
     some = evidence.seeds_needed(found, 11, comparisons)
     assert re.fullmatch(r"open, as [1-9]\d seeds are needed", some)
     assert evidence.seeds_needed(replace(found, within=np.inf), 2, 4) == ""
+
+
+def test_a_curve_that_shares_trials_with_an_earlier_table_is_in_no_common_exponent(
+    tmp_path, monkeypatch
+):
+    sizes = 2.0 ** np.arange(2, 10)
+    k = {seed: (4_000 + seed) / sizes + 50 for seed in range(4)}
+
+    def save(name, curves):
+        rows = [
+            (b, curve, seed, steps)
+            for curve, seeds in curves.items()
+            for seed in seeds
+            for b, steps in zip(sizes, k[seed], strict=True)
+        ]
+        columns = ["batch_size", "curve", "seed", "steps_to_result"]
+        pd.DataFrame(rows, columns=columns).to_csv(tmp_path / name, index=False)
+
+    save("one.csv", {"sgd": (0, 1)})
+    save("other.csv", {"no delay": (1,), "both": (1, 2), "delay": (3,)})
+    tables = module("recorded_tables")
+    monkeypatch.setattr(tables, "LAW_TABLES", ("one", "other"))
+    assert list(tables.Tables(tmp_path)._long("other")) == ["delay"]
 
 
 def test_probabilities_are_adjusted_as_another_library_does():
