@@ -27,7 +27,7 @@ SIDES = ("higher", "lower")
 NOT_HIGHER = "not higher"
 SIGNIFICANT = 0.05
 POWER = 0.8
-MOST_SEEDS = 10
+MOST_SEEDS, MANY_SEEDS = 10, 1_000
 LEVELS = (np.arange(2000) + 0.5) / 2000
 """At which quantiles stand for a distribution."""
 
@@ -49,6 +49,7 @@ class Evidence:
         is_small: the effect is smaller than an evaluation interval.
         searches: what K* of both are the best of, where that is unlike.
         error: the standard error of a mean, in octaves or as a difference.
+        seeds: of how many it is the mean, where tables of it have other numbers.
     """
 
     about: str
@@ -63,6 +64,7 @@ class Evidence:
     is_small: bool = False
     searches: str = ""
     error: float | None = None
+    seeds: int = 0
 
     def __str__(self) -> str:
         """Returns what is compared, with its value and interval."""
@@ -121,21 +123,28 @@ def seeds_needed(found: Evidence, seeds: int, comparisons: int) -> str:
     """Returns how many seeds would tell a comparison apart, as a clause, or nothing.
 
     With a probability of POWER, if the estimate is true, its error (of a factor: in
-    octaves) is normal and falls with the root of the number of `seeds`, and p is
-    adjusted for all `comparisons` of the claim. Without an `error` it is that
-    of a normal with the interval. Nothing where an end is open.
+    octaves) falls with the root of the number of `seeds`, and p is adjusted for all
+    `comparisons` of the claim. A mean with an `error` is tested by t, with as many
+    degrees of freedom as seeds less one; others are normal, with the error of their
+    interval. Nothing where an end is open.
     """
     ends = np.array([found.value, found.low, found.high])
     if found.refused or np.isinf(found.within):
         return ""
     middle, low, high = np.log2(ends) if found.null else ends
+    numbers = np.arange(2 if found.error else 1, MANY_SEEDS + 1)
     error = found.error or (high - low) / (2 * stats.norm.isf((1 - LEVEL) / 2))
-    wanted = stats.norm.isf(SIGNIFICANT / (2 * comparisons)) + stats.norm.ppf(POWER)
-    number_of_seeds = np.ceil(seeds * (wanted * error / middle) ** 2)
-    if number_of_seeds > 1_000:
-        return "open, as more than 1,000 seeds are needed"
-    clause = "open, as " if number_of_seeds > MOST_SEEDS else ""
-    return f"{clause}{number_of_seeds:.0f} seeds are needed"
+    away = abs(middle) / error * np.sqrt(numbers / (found.seeds or seeds))
+    level = SIGNIFICANT / (2 * comparisons)
+    if found.error:
+        power = stats.nct.sf(stats.t.isf(level, numbers - 1), numbers - 1, away)
+    else:
+        power = stats.norm.sf(stats.norm.isf(level) - away)
+    enough = numbers[power >= POWER]
+    if not len(enough):
+        return f"open, as more than {MANY_SEEDS:,} seeds are needed"
+    clause = "open, as " if enough[0] > MOST_SEEDS else ""
+    return f"{clause}{enough[0]} seeds are needed"
 
 
 def pooled_error(cells: pd.Series) -> float:

@@ -264,7 +264,8 @@ class Records(Tables):
         curves = f"{columns} {one}", f"{columns} {other}"
         searches = self.unlike_searches(studies[0], *curves)
         found = of_t(about, studies, mean, 1)
-        return replace(found, refused=refused, searches=searches)
+        flags = {"refused": refused, "searches": searches, "seeds": len(differ)}
+        return replace(found, **flags)
 
     def rate_power(
         self,
