@@ -21,10 +21,15 @@ def steps(value: float) -> str:
 def p_text(p: float) -> str:
     """Returns a p-value; those below 0.001 are a bound, as tails are not told so far.
 
-    >>> p_text(0.03456), p_text(1e-9)
-    ('0.035', 'below 0.001')
+    One that is nearly 0.05 has the digits that show its side.
+
+    >>> p_text(0.03456), p_text(0.0498), p_text(1e-9)
+    ('0.035', '0.0498', 'below 0.001')
     """
-    return "below 0.001" if p < 0.001 else f"{p:.2g}"
+    if p < 0.001:
+        return "below 0.001"
+    texts = [f"{p:.{digits}g}" for digits in (2, 3, 4)]
+    return next((text for text in texts if float(text) != 0.05), texts[-1])
 
 
 def number(value: float, digits: int = 3) -> str:
