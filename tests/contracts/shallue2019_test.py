@@ -278,7 +278,8 @@ def test_measured_studies_are_parts_of_the_published_ones():
     kept = ("goal", "network", "network_arguments", "dataset", "dataset_arguments")
     kept += ("training_examples", "learning_rate_schedule", "validation_examples")
     compared = set()
-    for name in OWN:
+    # This one goes on below the published space, and says so.
+    for name in sorted({*OWN} - {"shallue2019/mnist_momentum_seeds_low"}):
         for study in sweep_of(name).studies:
             workload = study.workload
             original = published_ones.get((workload.name, workload.optimizer))
