@@ -178,8 +178,10 @@ class Records(Tables):
         the two curves alone (`pair`), or c1/c2 over the `exponent` in any case.
         """
         both = {name: self._curves(study)[name] for name in (curve, reference)}
-        [pair] = compare(both, reference).ratios if by == "pair" else [None]
-        pair = pair or self.ratio(study, curve, reference)
+        if by == "pair":
+            [pair] = compare(both, reference).ratios
+        else:
+            pair = self.ratio(study, curve, reference)
         ratio: Ratio = getattr(pair, _CONSTANTS[quantity])
         about = f"{quantity} of {plain_name(curve)} / {plain_name(reference)}"
         found = Evidence(
@@ -249,8 +251,8 @@ class Records(Tables):
         """
         cells = pd.concat([self.table(study) for study in studies])
         key = ["seed", columns, "batch_size"]
-        best = cells.sort_values("steps_to_result").groupby(key)
-        k = best["steps_to_result"].first().unstack()
+        least = cells.groupby(key)["steps_to_result"].min()
+        k = least.unstack()
         falls = np.log2(k[sizes[0]] / k[sizes[1]]).unstack().dropna()
         differ = falls[one] - falls[other]
         about = f"fall of K\\* from {sizes[0]} to {sizes[1]}, {one} / {other}, by "
@@ -258,7 +260,7 @@ class Records(Tables):
         mean = differ.mean(), differ.sem(), len(differ) - 1
         # Of a cell that was searched again, only the last search can stop at an end.
         last = cells.drop_duplicates(key, keep="last").set_index(key)
-        is_best = last["steps_to_result"].eq(best["steps_to_result"].first())
+        is_best = last["steps_to_result"].eq(least)
         ends = set(last["at_boundary"].where(is_best).dropna())
         refused = f"winners lie at an end of {and_list(sorted(ends))}" if ends else ""
         curves = f"{columns} {one}", f"{columns} {other}"

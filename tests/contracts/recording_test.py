@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-
 import pandas as pd
 import pytest
 
 from dps_tf.analysis.loading import load
+from tests.contracts.verdicts_test import module
 from tests.made_up.sweeps import Sweep, write_sweep
-from tests.packaging.source_tree import SOURCE_TREE
 
 ERROR = "validation/classification_error"
 SMALL = {"points": 4, "sparsities": (0.0,), "measured": False, "step_budget": 3_000}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def record():
-    folder = str(SOURCE_TREE / "docs")
-    if folder not in sys.path:
-        sys.path.append(folder)
-    from recording import record
-
-    return record
+    return module("recording").record
 
 
 def test_cells_are_added_and_others_stay(record, tmp_path):
