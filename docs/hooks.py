@@ -56,7 +56,7 @@ def on_files(files: Files, config: Any) -> Files:
     files.append(_file(config, "results/verdicts.md", verdicts))
     for readme in sorted((ROOT / "gin_configs").glob("*/README.md")):
         for path in sorted(readme.parent.iterdir()):
-            if path.suffix in {".csv", ".gin", ".md", ".png", ".svg"}:
+            if path.suffix in {".csv", ".gin", ".gz", ".md", ".png", ".svg"}:
                 place = f"results/{readme.parent.name}/{path.name}"
                 files.append(_file(config, place, path))
     return files
