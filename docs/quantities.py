@@ -127,16 +127,21 @@ class Records(Tables):
         return order(statistic, studies, curves, f"{geometry} noise scale")
 
     def paired(
-        self, study: str, quantity: str, matched: str, method: str = "snip"
+        self,
+        study: str,
+        quantity: str,
+        matched: str,
+        method: str = "snip",
+        levels: tuple[float, float] = (0.9, 0.0),
     ) -> PairedRatio:
-        """Returns a quantity in networks pruned by a method over that in dense ones.
+        """Returns a quantity at one sparsity over that at another; 0 is dense.
 
         `matched` is `step` or `loss`.
         """
         measured = self._measured_with_products(study)
-        pruned = measured[measured["sparsity_method"] == method]
-        dense = measured[measured["sparsity"] == 0]
-        return paired_ratio(pruned, dense, quantity, matched)
+        is_one = measured["sparsity_method"].isin([method, "none"])
+        one, other = (measured[is_one & (measured["sparsity"] == s)] for s in levels)
+        return paired_ratio(one, other, quantity, matched)
 
     def medians_of_repeats(self, study: str) -> pd.DataFrame:
         """Returns median steps of repeats, meaned over seeds: a column a sparsity."""
@@ -311,12 +316,47 @@ class Records(Tables):
         best = rates["effective_learning_rate"].to_numpy()
         return of_t("", (), _common_power(sizes, best, curves), 0)
 
-    def networks(
-        self, study: str, quantity: str, matched: str, method: str = "snip"
+    def reaches(self, study: str, size: int, within: float, unit: str) -> pd.Series:
+        """Returns which trials reach the goal within so many steps or epochs, 0 or 1.
+
+        Rows are seeds and numbers of trials. `unit` is `steps` or `epochs`.
+        """
+        [examples] = self.table(study)["training_examples"].unique()
+        steps = within if unit == "steps" else within * examples / size
+        trials = self.table(f"{study}_trials").query("batch_size == @size")
+        reached = trials.set_index(["seed", "trial"])["steps_to_result"] <= steps
+        return reached.astype(float)
+
+    def region(
+        self, study: str, size: int, reference: int, within: float, unit: str
     ) -> Evidence:
-        """Returns a quantity in pruned networks over dense ones, by seeds."""
-        found = self.paired(study, quantity, matched, method)
-        about = f"{quantity} at equal {matched}, {method} / dense, {files([study])}"
+        """Returns the share of points in time for the goal, less that of another size.
+
+        By the difference at each point, of all seeds; points are equal at all sizes
+        (Shallue et al. 2019, Figure 9, shows the regions; the share is our own).
+        """
+        one, other = (self.reaches(study, s, within, unit) for s in (size, reference))
+        differ = (one - other).dropna()
+        assert len(differ) == len(one) == len(other), "points are equal at all sizes"
+        about = (
+            f"share of {len(differ)} points within {within:,} {unit}, at {size:,} less "
+            f"at {reference}, {files([study])}"
+        )
+        mean = differ.mean(), differ.sem(), len(differ) - 1
+        return of_t(about, (study,), mean, 0)
+
+    def networks(
+        self,
+        study: str,
+        quantity: str,
+        matched: str,
+        method: str = "snip",
+        levels: tuple[float, float] = (0.9, 0.0),
+    ) -> Evidence:
+        """Returns a quantity at one sparsity over that at another, by seeds."""
+        found = self.paired(study, quantity, matched, method, levels)
+        names = " / ".join(f"{level:g}" if level else "dense" for level in levels)
+        about = f"{quantity} at equal {matched}, {method} {names}, {files([study])}"
         return of_t(about, (study,), log2_of(found), 1)
 
     def product_over_constant(self, study: str, name: str, matched: str) -> Evidence:

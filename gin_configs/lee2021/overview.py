@@ -2,11 +2,13 @@
 
     python gin_configs/lee2021/overview.py
 
-reads the tables `*_curves.csv` beside this file and writes two figures. `overview.png`
-has a panel for each data set and optimizer (as figure 3 of Lee et al. 2021) and a curve
-for each sparsity; lines are fits of c1/B + c2 where four batch sizes or more were
-measured, dotted ones perfect scaling. `constants.png` has c1 and c2 of SGD over those
-of the dense network, by a joint fit of each data set, with 95 % intervals.
+reads tables beside this file and writes three figures. From `*_curves.csv`:
+`overview.png` has a panel for each data set and optimizer (as figure 3 of Lee et al.
+2021) and a curve for each sparsity; lines are fits of c1/B + c2 where four batch sizes
+or more were measured, dotted ones perfect scaling. `constants.png` has c1 and c2 of SGD
+over those of the dense network, by a joint fit of each data set, with 95 % intervals.
+From `causes_measurements.csv`: `causes_sparsity.png` has what may be the causes, over
+those in the dense network, at equal steps and at equal training loss.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ import pandas as pd
 from dps_tf.analysis.fit_table import observations_by_curve
 from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.law import MINIMUM_POINTS, compare
+from dps_tf.analysis.paired_ratios import paired_ratios, with_theory_products
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.curves import Curves, curves_of, fit_lines
 from dps_tf.analysis.report.drawing import draw_steps_to_result, small_axes
 from dps_tf.analysis.report.naming import naming
+from dps_tf.analysis.tables import study_key
 
 HERE = Path(__file__).parent
 DATA_SETS = {
@@ -35,8 +39,14 @@ BATCH_SIZES = (8, 32, 128, 512, 2048)
 SPARSITIES = (0.0, 0.5, 0.7, 0.9)
 FITTED = 4
 """Batch sizes of a curve from which on its fit is drawn."""
-SHIFTS = (-0.01, 0.01, 0.03)
-"""By which marks of data sets are set apart, in sparsity."""
+SHIFTS = (-0.03, -0.01, 0.01, 0.03)
+"""By which marks at one sparsity are set apart."""
+CAUSES = {
+    "smoothness": "local smoothness L",
+    "largest_eigenvalue": "largest eigenvalue",
+    "theory_c1": "Δ L β / ε²",
+    "theory_c2": "Δ / (η ε)",
+}
 
 
 def tables(folder: Path) -> dict[str, pd.DataFrame]:
@@ -114,22 +124,56 @@ def constants(cells: pd.DataFrame) -> pd.DataFrame:
 
 def draw_constants(folder: Path = HERE) -> style.Figure:
     """Returns the figure: a panel for c1 and one for c2, a mark for each sparsity."""
-    measured = {name: constants(cells) for name, cells in tables(folder).items()}
-    line_styles = style.assign_styles(DATA_SETS[name] for name in measured)
+    measured = [
+        constants(cells).assign(name=DATA_SETS[name])
+        for name, cells in tables(folder).items()
+    ]
+    ratios = pd.concat(measured).rename(columns={"quantity": "panel"})
+    return _against_sparsity(
+        ratios.assign(panel=ratios["panel"] + " over that of dense")
+    )
+
+
+def causes(measured: pd.DataFrame) -> pd.DataFrame:
+    """Returns the CAUSES in networks pruned by SNIP over those in dense networks.
+
+    Columns: sparsity, name, panel, ratio, low, high. Intervals are of a t distribution
+    over the seeds.
+    """
+    names = [*study_key(measured), "trial", "step", "examples"]
+    of_snip = measured[measured["sparsity_method"] != "random"]
+    long = of_snip.melt(names, var_name="quantity", value_name="value")
+    ratios = paired_ratios(with_theory_products(long), tuple(CAUSES))
+    panels = {"step": "Ratio at equal steps", "loss": "Ratio at equal training loss"}
+    ratios["name"] = ratios["quantity"].map(CAUSES)
+    ratios["panel"] = ratios["matched"].map(panels)
+    return ratios[["sparsity", "name", "panel", "ratio", "low", "high"]]
+
+
+def draw_causes(folder: Path = HERE) -> style.Figure:
+    """Returns the figure: a panel for each way to match networks."""
+    return _against_sparsity(causes(read_csv(folder / "causes_measurements.csv")))
+
+
+def _against_sparsity(ratios: pd.DataFrame) -> style.Figure:
+    names, panels = ratios["name"].unique(), ratios["panel"].unique()
+    line_styles = style.assign_styles(names)
     with style.styled():
         figure = style.new_figure(7.6, 3.4)
-        axes = small_axes(figure, 2, 2, sharey=True)
-        for axis, quantity in zip(axes, ("c1", "c2"), strict=True):
+        axes = small_axes(figure, len(panels), len(panels), sharey=True)
+        for axis, panel in zip(axes, panels, strict=True):
             style.log2_axis(axis, "y")
             axis.axhline(1, color=style.MUTED, linewidth=0.8)
-            for shift, (name, ratios) in zip(SHIFTS, measured.items(), strict=False):
-                line_style = line_styles[DATA_SETS[name]]
-                rows = ratios[ratios["quantity"] == quantity]
+            for shift, name in zip(SHIFTS, names, strict=False):
+                rows = ratios[(ratios["panel"] == panel) & (ratios["name"] == name)]
                 at = rows["sparsity"] + shift
-                axis.vlines(at, rows["low"], rows["high"], color=line_style.color)
-                axis.plot(at, rows["ratio"], **style.mark_style(line_style))
-            axis.set(xticks=SPARSITIES, xlim=(-0.05, 1))
-            axis.set(xlabel="Sparsity", ylabel=f"{quantity} over that of dense")
+                axis.vlines(
+                    at, rows["low"], rows["high"], color=line_styles[name].color
+                )
+                axis.plot(at, rows["ratio"], **style.mark_style(line_styles[name]))
+            axis.set(
+                xticks=SPARSITIES, xlim=(-0.05, 1), xlabel="Sparsity", ylabel=panel
+            )
         style.legend_below(figure, style.curve_handles(line_styles))
     return figure
 
@@ -137,3 +181,4 @@ def draw_constants(folder: Path = HERE) -> style.Figure:
 if __name__ == "__main__":
     draw().savefig(HERE / "overview.png", dpi=90)
     draw_constants().savefig(HERE / "constants.png", dpi=90)
+    draw_causes().savefig(HERE / "causes_sparsity.png", dpi=90)

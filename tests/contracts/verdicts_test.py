@@ -279,6 +279,32 @@ def test_the_power_of_the_best_rate_is_that_of_a_regression_with_a_rate_a_curve(
     assert "8 cells in 2 curves" in found.about
 
 
+def test_regions_are_shares_of_points_within_steps_or_epochs(tmp_path):
+    draw = np.random.default_rng(0)
+    steps = {32: draw.integers(50, 1_000, (2, 8)), 512: draw.integers(20, 90, (2, 8))}
+    trials = [
+        {"seed": seed, "batch_size": size, "trial": n, "steps_to_result": k[seed, n]}
+        for size, k in steps.items()
+        for seed, n in np.ndindex(k.shape)
+    ]
+    # A trial that never met the goal, and one that met it in the last step of both.
+    trials[3]["steps_to_result"], trials[5]["steps_to_result"] = np.nan, 400
+    table = pd.DataFrame(trials)
+    table.to_csv(tmp_path / "a_trials.csv", index=False)
+    pd.DataFrame({"training_examples": [3_200, 3_200]}).to_csv(tmp_path / "a.csv")
+    records = module("quantities").Records(tmp_path)
+    for unit, within, limits in (("steps", 400, (400, 400)), ("epochs", 4, (400, 25))):
+        small, large = (
+            table.loc[table["batch_size"] == size, "steps_to_result"] <= limit
+            for size, limit in zip((32, 512), limits, strict=True)
+        )
+        found = records.region("a", 512, 32, within, unit)
+        test = stats.ttest_rel(large.astype(float), small.astype(float))
+        assert found.value == pytest.approx(large.mean() - small.mean())
+        assert [found.low, found.high] == pytest.approx(test.confidence_interval())
+        assert found.p == pytest.approx(test.pvalue)
+
+
 def test_a_curve_of_one_table_is_compared_with_that_of_another(tmp_path):
     sizes = 2.0 ** np.arange(2, 14)
     for name, c1 in (("one", 64_000), ("other", 16_000)):

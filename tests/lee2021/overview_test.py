@@ -89,3 +89,25 @@ def test_constants_are_those_of_sgd_over_those_of_the_dense_network(overview, tm
     drawn = [marks(axis) for axis in overview.draw_constants(tmp_path).axes]
     shown = [y for [(_, y)] in drawn]
     assert shown == pytest.approx(found.loc[["c1", "c2"], "ratio"].tolist())
+
+
+def test_causes_are_those_in_pruned_networks_over_those_in_dense_ones(
+    overview, tmp_path
+):
+    measured = read_csv(SCRIPT.parent / "causes_measurements.csv")
+    dense = measured[measured["sparsity"] == 0]
+    # Smoother by 3 in all pairs: both intervals have no width, and products follow L.
+    pruned = dense.assign(sparsity=0.5, sparsity_method="snip")
+    pruned["smoothness"] *= 3
+    other = pruned.assign(sparsity_method="random", largest_eigenvalue=1.0)
+    table = pd.concat([dense, pruned, other])
+    found = overview.causes(table).set_index(["panel", "name"])
+    assert found["sparsity"].unique() == [0.5]
+    expected = [3, 3, 1, 1, 3, 3, 1, 1]
+    for column in ("ratio", "low", "high"):
+        assert found[column].tolist() == pytest.approx(expected)
+    table.to_csv(tmp_path / "causes_measurements.csv", index=False)
+    drawn = [marks(axis) for axis in overview.draw_causes(tmp_path).axes]
+    assert [sorted(y for _, y in each) for each in drawn] == [
+        pytest.approx([1, 1, 3, 3])
+    ] * 2
