@@ -119,14 +119,15 @@ def word(found: Evidence, p_adjusted: float, claim: str, margin: float) -> str:
     return f"not told apart within {found.reach(found.within)}"
 
 
-def seeds_needed(found: Evidence, seeds: int, comparisons: int) -> str:
+def seeds_needed(found: Evidence, seeds: int, comparisons: int, claim: str = "") -> str:
     """Returns how many seeds would tell a comparison apart, as a clause, or nothing.
 
     With a probability of POWER, if the estimate is true, its error (of a factor: in
     octaves) falls with the root of the number of `seeds`, and p is adjusted for all
     `comparisons` of the claim. A mean with an `error` is tested by t, with as many
     degrees of freedom as seeds less one; others are normal, with the error of their
-    interval. Nothing where an end is open.
+    interval. Nothing where an end is open. Where the estimate lies on the other side
+    than `claim` the clause says so.
     """
     ends = np.array([found.value, found.low, found.high])
     if found.refused or np.isinf(found.within):
@@ -144,7 +145,9 @@ def seeds_needed(found: Evidence, seeds: int, comparisons: int) -> str:
     if not len(enough):
         return f"open, as more than {MANY_SEEDS:,} seeds are needed"
     clause = "open, as " if enough[0] > MOST_SEEDS else ""
-    return f"{clause}{enough[0]} seeds are needed"
+    side = "higher" if found.value > found.null else "lower"
+    what = f" to show it {side}" if claim in SIDES and claim != side else ""
+    return f"{clause}{enough[0]} seeds are needed{what}"
 
 
 def pooled_error(cells: pd.Series) -> float:

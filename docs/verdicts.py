@@ -78,7 +78,7 @@ def _verdict(
         shown.append(f"claimed {each['claim']}{reach}")
         if words[each["name"]].startswith(UNTOLD) and each["claim"] in SIDES:
             seeds = min(map(records.seed_count, evidence.studies))
-            shown.append(seeds_needed(evidence, seeds, number))
+            shown.append(seeds_needed(evidence, seeds, number, each["claim"]))
         lines.append(", ".join(filter(None, shown)))
         studies += evidence.studies
     unlike = dict.fromkeys(found[each["of"]].searches for each in comparisons)
