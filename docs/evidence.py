@@ -50,6 +50,7 @@ class Evidence:
         searches: what K* of both are the best of, where that is unlike.
         error: the standard error of a mean, in octaves or as a difference.
         seeds: of how many it is the mean, where tables of it have other numbers.
+        replicates: what those are, where they are no seeds.
     """
 
     about: str
@@ -65,6 +66,7 @@ class Evidence:
     searches: str = ""
     error: float | None = None
     seeds: int = 0
+    replicates: str = "seeds"
 
     def __str__(self) -> str:
         """Returns what is compared, with its value and interval."""
@@ -143,11 +145,11 @@ def seeds_needed(found: Evidence, seeds: int, comparisons: int, claim: str = "")
         power = stats.norm.sf(stats.norm.isf(level) - away)
     enough = numbers[power >= POWER]
     if not len(enough):
-        return f"open, as more than {MANY_SEEDS:,} seeds are needed"
+        return f"open, as more than {MANY_SEEDS:,} {found.replicates} are needed"
     clause = "open, as " if enough[0] > MOST_SEEDS else ""
     side = "higher" if found.value > found.null else "lower"
     what = f" to show it {side}" if claim in SIDES and claim != side else ""
-    return f"{clause}{enough[0]} seeds are needed{what}"
+    return f"{clause}{enough[0]} {found.replicates} are needed{what}"
 
 
 def pooled_error(cells: pd.Series) -> float:

@@ -343,7 +343,8 @@ class Records(Tables):
             f"at {reference}, {files([study])}"
         )
         mean = differ.mean(), differ.sem(), len(differ) - 1
-        return of_t(about, (study,), mean, 0)
+        found = of_t(about, (study,), mean, 0)
+        return replace(found, seeds=len(differ), replicates="points")
 
     def networks(
         self,

@@ -32,6 +32,7 @@ GEOMETRIES = {
     "": "Euclidean noise scale",
     "optimizer_": "Noise scale in the geometry of the optimizer",
 }
+TICKS = tuple(4**n for n in range(10))
 
 
 def compared(folder: Path) -> pd.DataFrame:
@@ -81,6 +82,7 @@ def draw(folder: Path = HERE) -> style.Figure:
                 axis.plot(across, [y, y], color=color, linewidth=0.6)
                 axis.plot([x], [y], marks[row["table"]], color=color, markersize=7)
             axis.set(xlim=ends, ylim=ends, xlabel=f"{geometry} (examples)")
+            style.batch_ticks(axis, [n for n in TICKS if ends[0] < n < ends[1]])
         axes[0].set_ylabel("c1/c2 (examples)")
         handles = [
             style.line_handle(name, color=line_style.color, marker="o", linestyle="")

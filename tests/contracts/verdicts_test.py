@@ -415,6 +415,10 @@ def test_so_many_seeds_tell_apart_what_is_estimated(null, value, error):
         p = comparisons * stats.ttest_1samp(values, 0, axis=1).pvalue
         # Of so many draws it is known within 0.005.
         assert (np.mean(p < 0.05) >= 0.8 - 0.005 * expected) == expected
+    points = replace(few, seeds=seeds, replicates="points")
+    assert re.search(
+        rf"\b{told} points are", evidence.seeds_needed(points, 9, comparisons)
+    )
     near = replace(found, value=1.01 if null else 1e-4)
     many = evidence.seeds_needed(near, 9, comparisons)
     assert many == "open, as more than 1,000 seeds are needed"
