@@ -7,7 +7,7 @@ how well they go together over curves of several optimizers, within each workloa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -123,5 +123,6 @@ def order(
     within = float(np.quantile(np.abs(replicates), LEVEL))
     about = f"{NAMES[statistic]} of {of} and c1/c2 over {len(curves)} curves"
     about = f"{about} {files(studies)}"
-    found = Evidence(about, tuple(studies), value, low, high, float(p), within, null=0)
-    return replace(found, seeds=len(curves), replicates="curves")
+    found = value, low, high, float(p), within
+    counted = {"seeds": len(curves), "replicates": "curves"}
+    return Evidence(about, tuple(studies), *found, null=0, **counted)

@@ -165,15 +165,13 @@ def _against_sparsity(ratios: pd.DataFrame) -> style.Figure:
             style.log2_axis(axis, "y")
             axis.axhline(1, color=style.MUTED, linewidth=0.8)
             for shift, name in zip(SHIFTS, names, strict=False):
+                line_style = line_styles[name]
                 rows = ratios[(ratios["panel"] == panel) & (ratios["name"] == name)]
                 at = rows["sparsity"] + shift
-                axis.vlines(
-                    at, rows["low"], rows["high"], color=line_styles[name].color
-                )
-                axis.plot(at, rows["ratio"], **style.mark_style(line_styles[name]))
-            axis.set(
-                xticks=SPARSITIES, xlim=(-0.05, 1), xlabel="Sparsity", ylabel=panel
-            )
+                axis.vlines(at, rows["low"], rows["high"], color=line_style.color)
+                axis.plot(at, rows["ratio"], **style.mark_style(line_style))
+            axis.set(xticks=SPARSITIES, xlim=(-0.05, 1))
+            axis.set(xlabel="Sparsity", ylabel=panel)
         style.legend_below(figure, style.curve_handles(line_styles))
     return figure
 

@@ -425,12 +425,9 @@ def test_so_many_seeds_tell_apart_what_is_estimated(null, value, error):
     some = evidence.seeds_needed(found, 11, comparisons)
     assert re.fullmatch(r"open, as [1-9]\d seeds are needed", some)
     assert evidence.seeds_needed(replace(found, within=np.inf), 2, 4) == ""
-    sides = [
-        evidence.seeds_needed(found, 11, 4, claim) for claim in ("higher", "lower")
-    ]
-    other = "lower" if value < 0 else "higher"
-    assert sides[value < 0] == some
-    assert sides[value > 0] == f"{some} to show it {other}"
+    side, other = ("higher", "lower") if value > 0 else ("lower", "higher")
+    assert evidence.seeds_needed(found, 11, 4, side) == some
+    assert evidence.seeds_needed(found, 11, 4, other) == f"{some} to show it {side}"
 
 
 def test_a_curve_that_shares_trials_with_an_earlier_table_is_in_no_common_exponent(
