@@ -51,6 +51,7 @@ def main() -> int:
     from dps_tf.cli.notebook import load
 
     given = read_csv(_STEP_TIMES.value) if _STEP_TIMES.value else None
+    given_by_curve = {} if given is None else fit_table.curves_of_table(given)
     if _CSV.value:
         results, recorded = fit_table.read_table(_CSV.value), {}
     else:
@@ -60,7 +61,9 @@ def main() -> int:
         recorded = fit_table.curves_of_table(recorded_step_times(tables.work))
     recommendations = {}
     for name, points in fit_table.observations_by_curve(results).items():
-        times = recorded.get(name) if given is None else given
+        # A table of one workload serves every curve, another one that of each name.
+        times = given if len(given_by_curve) == 1 else given_by_curve.get(name)
+        times = recorded.get(name) if given is None else times
         if times is None:
             raise UserError(
                 f"--step_times is missing: no time of a step is recorded of {name!r}."

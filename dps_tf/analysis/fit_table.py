@@ -185,12 +185,25 @@ def curves_of_table(
         names = frame["curve"].astype(str)
     else:
         present = [name for name in curve_key(frame) if name in frame.columns]
-        varying = [n for n in present if frame[n].nunique() > 1]
+        if "goal" in frame.columns:
+            goals = frame.groupby([*present, "batch_size"], dropna=False)["goal"]
+            present += ["goal"] if goals.nunique().max() > 1 else []
+        varying = [n for n in present if frame[n].nunique(dropna=False) > 1]
         if seeds_together:
             varying = [name for name in varying if name != "seed"]
         names = pd.Series([curve_label(row, varying) for _, row in frame.iterrows()])
     groups = frame.groupby(names.to_numpy(object), sort=False)
-    return {str(name): part for name, part in groups}
+    cells = [name for name in ("batch_size", "seed") if name in frame.columns]
+    curves = {str(name): part for name, part in groups}
+    for name, part in curves.items():
+        again = part.loc[part[cells].duplicated().to_numpy(), cells]
+        if "seed" in cells and len(again):
+            size, seed = map(str, again.astype(object).to_numpy()[0])
+            raise UserError(
+                f"curve {name!r} has batch size {size} of seed {seed} twice: give each "
+                "study once."
+            )
+    return curves
 
 
 def text_of(table: TableFit) -> str:

@@ -28,7 +28,6 @@ from dps_tf.analysis.tables import (
     study_goal,
     study_key,
     with_axes,
-    with_open_ends,
     with_precision,
 )
 from dps_tf.core import Goal, UserError
@@ -203,7 +202,6 @@ def load(
         name: pd.concat([getattr(tables, name) for tables in read], ignore_index=True)
         for name in _FRAMES
     }
-    joined["trials"] = with_open_ends(joined["trials"], joined["studies"])
     problems = tuple(text for sweep in sweeps for text in sweep.problems)
     loaded = tables_of(StoredTables(**joined, problems=problems), goal, sweeps=records)
     repeats = [
@@ -235,7 +233,7 @@ def _repeats(
     if stored.studies.empty:
         return pd.DataFrame()
     studies = stored.studies
-    trials = with_open_ends(with_precision(stored.trials, studies), studies)
+    trials = with_precision(stored.trials, studies)
     curves = with_precision(stored.curves, studies)
     record = StoredTables(studies, trials, curves)
     points = {
@@ -254,7 +252,8 @@ def tables_of(
 ) -> Tables:
     """Returns what `load` returns, from tables that are already in memory."""
     results, bounded = [], []
-    groups = _by_goal(record.studies, goal)
+    groups = _by_goal(record.studies.reset_index(drop=True), goal)
+    order = np.argsort(np.concatenate([studies.index for studies, _ in groups]))
     for studies, wanted in groups:
         trials, curves = record.trials, record.curves
         if len(groups) > 1:
@@ -266,7 +265,7 @@ def tables_of(
     return Tables(
         **stored,
         problems=record.problems,
-        results=pd.concat(results, ignore_index=True),
+        results=pd.concat(results).iloc[order].reset_index(drop=True),
         bounded=pd.concat(bounded, ignore_index=True),
         goals=tuple(_wanted_goal(row, goal) for _, row in record.studies.iterrows()),
         sweeps=sweeps,
@@ -290,7 +289,7 @@ def _by_goal(
     kinds = [name for name in GOAL_COLUMNS if name != "goal_threshold"]
     return [
         (group, _wanted_goal(group.iloc[0], goal))
-        for _, group in studies.groupby(kinds, sort=False)
+        for _, group in studies.groupby(kinds, sort=False, dropna=False)
     ]
 
 

@@ -59,14 +59,13 @@ def obstacles(points: Observations) -> str:
     if known < MINIMUM_SIZES:
         return f"K* is known at {known} batch sizes, and {MINIMUM_SIZES} are needed"
     located = points.located()
-    least = np.minimum.accumulate(located.high)
-    rises = located.middle[1:] > RISE * least[:-1]
+    b, seed, steps = located.batch_size, located.seed, located.high[:, None]
+    rises = (b > b[:, None]) & (seed == seed[:, None]) & (located.middle > RISE * steps)
     if not rises.any():
         return ""
-    end = int(rises.argmax()) + 1
-    start = int(located.high[:end].argmin())
-    low, high = located.batch_size[start], located.batch_size[end]
-    return f"K* rises from batch size {low:g} to {high:g}, which the law cannot"
+    end = int(rises.any(axis=0).argmax())
+    start = int(np.where(rises[:, end], located.high, np.inf).argmin())
+    return f"K* rises from batch size {b[start]:g} to {b[end]:g}, which the law cannot"
 
 
 def predict_curve(points: Observations, batch_sizes: Floats) -> pd.DataFrame:
@@ -79,7 +78,7 @@ def predict_curve(points: Observations, batch_sizes: Floats) -> pd.DataFrame:
     table["abstains"] = [_refusal(fit, size) for size in batch_sizes]
     for row, size in enumerate(batch_sizes):
         if not table["abstains"][row]:
-            law, study = draws.steps(size), draws.further(size)
+            law, study = draws.steps(size), draws.further(size, points.rms_noise)
             ends = [*np.quantile(law, _TAILS), *np.quantile(study, _TAILS)]
             table.loc[row, COLUMNS[1:-1]] = [np.median(law), *ends]
     return table
@@ -160,7 +159,8 @@ class Recommendation:
             cost with cost_low and cost_high: money where the step times have a price,
             else seconds times devices.
         choices: one row per choice: choice, batch_size, devices, low and high (the
-            range of the batch size over the posterior), time_seconds, cost.
+            range of the batch size over the posterior; 0 or infinity for an open end,
+            beside which a convention has no batch_size), time_seconds, cost.
         abstains: why no batch size is recommended; empty if one is.
         assumption: what is assumed about the devices, a sentence.
     """
@@ -215,7 +215,7 @@ def recommend(
         candidates = pd.concat(tables, ignore_index=True)
         why = _obstacle(fit, models[-1], tables[-1])
     if not why:
-        choices = _choices(law, models[-1], candidates, deadline)
+        choices = _choices(fit, models[-1], candidates, deadline)
     return Recommendation(candidates, choices, why, models[-1].assumption)
 
 
@@ -264,9 +264,10 @@ def _obstacle(fit: LawFit, model: StepTimes, candidates: pd.DataFrame) -> str:
 
 
 def _choices(
-    law: Draws, model: StepTimes, candidates: pd.DataFrame, deadline: float | None
+    fit: LawFit, model: StepTimes, candidates: pd.DataFrame, deadline: float | None
 ) -> pd.DataFrame:
     """Returns the table of choices, from candidates on all numbers of devices."""
+    law = fit.free.draws(DRAWS)
     own = candidates[candidates["devices"] == model.devices]
     sizes = own["batch_size"].to_numpy(np.float64)
     fastest = sizes[np.argmin(law.steps(sizes) * model.seconds(sizes), axis=1)]
@@ -281,6 +282,9 @@ def _choices(
     for name, ratio in CONVENTIONS.items():
         sizes = (ratio * law.c1 / law.c2) ** (1 / law.exponent)
         low, high = np.quantile(sizes, _TAILS)
-        of_name = {"choice": name, "low": low, "high": high}
-        rows.append({**of_name, "batch_size": np.median(sizes)})
+        # Data that do not refuse c1 = 0, or c2 = 0, bound these sizes on one side.
+        low = 0.0 if "c1" in fit.unresolved else low
+        high = np.inf if "c2" in fit.unresolved else high
+        middle = np.nan if fit.unresolved else np.median(sizes)
+        rows.append({"choice": name, "batch_size": middle, "low": low, "high": high})
     return pd.DataFrame(rows, columns=_CHOICE)

@@ -152,20 +152,6 @@ def cell_codes(frame: pd.DataFrame, cells: pd.DataFrame) -> Codes:
     return codes
 
 
-def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
-    """Returns trials in which those of open studies that may go on are `censored`.
-
-    Their records end before they could answer; they have not spent their step budget.
-    """
-    interval = studies["evaluation_interval"].clip(lower=1)
-    last = (studies["step_budget"] // interval * interval).to_numpy(np.int64)
-    cells = cell_codes(trials, studies)
-    goes_on = ~studies["closed"].to_numpy(bool)[cells]
-    goes_on &= trials["end_step"].to_numpy(np.int64) < last[cells]
-    goes_on &= (trials["outcome"] == "incomplete").to_numpy(bool)
-    return trials.assign(outcome=trials["outcome"].mask(goes_on, "censored"))
-
-
 def has_rows(cells: pd.DataFrame, frame: pd.DataFrame) -> Bools:
     """Returns for each cell whether any row of the frame belongs to it."""
     present = np.zeros(len(cells), bool)

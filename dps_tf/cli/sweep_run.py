@@ -135,7 +135,7 @@ class SweepRun:
         for name in outcome.failed:
             print(describe_failures(name, outcome.ran[name]), file=sys.stderr)
         print(
-            f"trials failed in {', '.join(outcome.failed)}: K* there is a bound; "
+            f"trials failed in {', '.join(outcome.failed)}: K* there may be a bound; "
             "running the sweep again tries them again, three times in all.",
             file=sys.stderr,
         )

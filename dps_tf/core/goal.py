@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, overload
@@ -48,7 +50,8 @@ class Goal:
         in_a_row: number of successive evaluations that have to meet the threshold; the
             goal is met at the last of them.
         mean_of: number of evaluations whose running mean has to meet the threshold; the
-            goal is met at the last of them. At most one of these two is above 1: they
+            goal is met at the last of them. A mean that differs from the threshold by
+            rounding alone is equal to it. At most one of these two is above 1: they
             guard against a single lucky evaluation of a curve that goes up and down.
 
     >>> Goal("validation/accuracy", 0.9, "maximize").is_met([0.85, 0.91])
@@ -142,8 +145,20 @@ class Goal:
         if len(recent) < self.window or any(math.isnan(value) for value in recent):
             return math.nan
         if self.mean_of > 1:
-            return sum(recent) / self.mean_of
+            return float(self.mean(recent))
         return max(recent) if self.direction == "minimize" else min(recent)
+
+    def mean(self, recent: Sequence[Any]) -> Any:
+        """Returns the mean of `mean_of` values, or arrays of values, the oldest first.
+
+        Where it differs from the threshold by rounding alone, it is the threshold: the
+        mean of 0.1, 0.1 and 0.1 is 0.1.
+        """
+        # Python's sum() rounds otherwise from 3.12 on. Rounding of values, threshold,
+        # sum and quotient together is at most (mean_of + 2) eps / 2 times the mean.
+        mean = functools.reduce(operator.add, recent) / self.mean_of
+        rounding = sys.float_info.epsilon * sum(map(abs, recent))
+        return np.where(abs(mean - self.threshold) < rounding, self.threshold, mean)
 
     def first_met(self, values: Sequence[float]) -> int | None:
         """Returns the position of the first evaluation at which the goal is met."""

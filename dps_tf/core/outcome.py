@@ -112,11 +112,9 @@ def _met(
         reached = goal.reaches(values)
         sure = _all_recent(reached & ~bounds, codes, goal.in_a_row)
         return sure, _all_recent(reached | unknown, codes, goal.in_a_row)
-    total, here = np.zeros(len(values)), np.ones(len(values), bool)
-    for back in range(goal.mean_of - 1, -1, -1):
-        total += _earlier(values, back, np.nan)
-        here &= _earlier(codes, back, -1) == codes
-    reached = goal.reaches(total / goal.mean_of) & here
+    recent = [_earlier(values, n, np.nan) for n in range(goal.mean_of - 1, -1, -1)]
+    here = _all_recent(np.ones(len(values), bool), codes, goal.mean_of)
+    reached = goal.reaches(goal.mean(recent)) & here
     exact = _all_recent(~bounds, codes, goal.mean_of)
     informative = _all_recent(~unknown, codes, goal.mean_of)
     return reached & exact, (reached | ~informative) & here

@@ -305,7 +305,8 @@ class TrialResult:
             (bracket_low, steps_to_result]; one that goes up and down may have met it
             earlier, at a step that was not evaluated.
         diverged_step: step of the divergence, for `infeasible` only.
-        error: text of the error, for `failed` only.
+        error: text of the error that ended the trial: of a `failed` one, or of one
+            that met the goal before and was to go on.
     """
 
     outcome: str
@@ -337,7 +338,7 @@ def reduce_study(trajectories: Sequence[Trajectory], rule: RaceRule) -> StudyRes
     """Returns the study's result, which does not depend on how it was run.
 
     Steps beyond the rule are cut away. A failed trial that the rule still needed stays
-    `failed`, and K* is then an upper bound.
+    `failed`, and K* is then an upper bound, unless it met the goal before.
     """
     todo = plan(trajectories, rule)
     padded = _padded(trajectories, todo.prefix)
@@ -351,7 +352,7 @@ def reduce_study(trajectories: Sequence[Trajectory], rule: RaceRule) -> StudyRes
         trials=trials,
         finishers=tuple(keys if rule.exhaustive else keys[: rule.finishers]),
         draws_exhausted=todo.exhausted,
-        decided=todo.decided and all(t.outcome != "failed" for t in trials),
+        decided=todo.decided and all(t.error is None for t in trials),
     )
 
 
@@ -362,26 +363,26 @@ def _trial_result(
     finish = trajectory.finish_step
     left = divergence_key(trajectory, number, rule)
     last = follow_to(number, within, rule.schedule)
-    spent = within[0] >= rule.last_evaluation and within[1] >= number
+    end_step = min(last, trajectory.last_step)
+    error = trajectory.failed if end_step < last else None
     outcome = trial_outcome(
         reached=finish is not None and (finish, number) <= within,
         diverged=left is not None and left <= within,
-        failed=trajectory.failed is not None and trajectory.last_step < last,
-        is_open=not spent,
+        failed=error is not None,
+        is_open=end_step < rule.last_evaluation,
     )
     if outcome == "complete":
         assert finish is not None
         goes_on = rule.exhaustive and not rule.stop_at_goal
-        end_step = max(finish, min(trajectory.last_step, rule.last_evaluation))
         return TrialResult(
             outcome,
-            end_step=end_step if goes_on else finish,
+            end_step=max(finish, end_step) if goes_on else finish,
             steps_to_result=finish,
             bracket_low=rule.schedule.previous(finish),
+            error=error if goes_on and trajectory.diverged_step is None else None,
         )
     if outcome == "infeasible":
         step = trajectory.diverged_step
         assert step is not None
         return TrialResult(outcome, end_step=step, diverged_step=step)
-    error = trajectory.failed if outcome == "failed" else None
-    return TrialResult(outcome, min(last, trajectory.last_step), error=error)
+    return TrialResult(outcome, end_step, error=error)

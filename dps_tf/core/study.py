@@ -34,7 +34,8 @@ PRECISIONS = (FLOAT32, "mixed_bfloat16")
 """Types in which the network computes; variables, loss and updates are float32."""
 MAY_GROW = ("points", "finishers", "step_budget", "max_draws", "goal")
 """Fields that may grow when a study continues: the result is as if all had been asked
-for at once. The goal may become stricter, unless evaluations stop at it."""
+for at once. The goal may become stricter, unless evaluations stop at it. Where an
+oracle chose points by scores, goal and step_budget stay, as scores follow from both."""
 
 
 def is_further(column: str) -> bool:
@@ -256,11 +257,16 @@ class StudySpecification:
         ):
             if new < old:
                 lines.append(f"{name}: stored {old}, now {new} (it may only grow)")
-        if self.evaluation == "goal" and self.goal != stored.goal:
-            lines.append(
-                f"goal: stored {stored.goal}, now {self.goal} (evaluations that stop "
-                "at the goal hold bounds for that goal only)"
-            )
+        reason = ""
+        if self.workload.is_adaptive:
+            reason = "the oracle chose points by scores that follow from it"
+            old, new = old_rule.step_budget, rule.step_budget
+            if rule.last_evaluation > old_rule.last_evaluation:
+                lines.append(f"step_budget: stored {old}, now {new} ({reason})")
+        elif self.evaluation == "goal":
+            reason = "evaluations that stop at it hold bounds for that goal only"
+        if reason and self.goal != stored.goal:
+            lines.append(f"goal: stored {stored.goal}, now {self.goal} ({reason})")
         elif not self.goal.is_stricter_than(stored.goal):
             lines.append(
                 f"goal: stored {stored.goal}, now {self.goal} (it may only become "

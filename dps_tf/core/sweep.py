@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -90,12 +91,16 @@ def repeat_study(
 
     Its trials are points[0], points[1], ..., points[0], ...: each `repeats` times, and
     each is run until it meets the goal or spends the budget. `points`: the tuned
-    metaparameters, best first. All seeds come from the `repeated_seed` of the points,
-    so that other points or another number of repeats are another study. The order of
-    examples is each trial's own, also where the trials of the study share one.
+    metaparameters, best first; NaN where a point has none. All seeds come from the
+    `repeated_seed` of the points, so that other points or another number of repeats are
+    another study. The order of examples is each trial's own, also where the trials of
+    the study share one.
     """
-    names = study.workload.space.names or study.workload.explicit_points[0]
-    tuned = [{name: float(point[name]) for name in names} for point in points] * repeats
+    names = [n for n in study.workload.metaparameters if n not in study.workload.fixed]
+    tuned = [
+        {n: float(point[n]) for n in names if not math.isnan(point.get(n, math.nan))}
+        for point in points
+    ] * repeats
     workload = replace(
         study.workload,
         space=Space(()),

@@ -186,14 +186,17 @@ class Workload:
                 f"test_examples is {self.test_examples} and test is {self.test!r}: "
                 "test must be 'carved', as the size of a given set is given too."
             )
-        both = sorted(set(self.fixed) & set(self.space.names))
+        self._check_not_fixed(self.space.names)
+        if self.explicit_points:
+            self._check_explicit_points()
+
+    def _check_not_fixed(self, tuned: Iterable[str]) -> None:
+        both = sorted(set(self.fixed).intersection(tuned))
         if both:
             raise UserError(
                 f"{', '.join(both)} of {self.name} is both tuned and fixed: remove it "
-                "from one of space and fixed."
+                "from fixed, or from the space or the points."
             )
-        if self.explicit_points:
-            self._check_explicit_points()
 
     def _check_explicit_points(self) -> None:
         if self.space.names:
@@ -229,6 +232,8 @@ class Workload:
         owner = f"{self.optimizer} with the {self.learning_rate_schedule} schedule"
         reads = with_shares(reads, self.metaparameters)
         for point in self.explicit_points:
+            # Not when a workload is made, as studies from before can still be read.
+            self._check_not_fixed(point)
             resolve(owner, reads, {**self.fixed, **point})
         if not self.explicit_points:
             check_names(owner, reads, [*self.space.names, *self.fixed])

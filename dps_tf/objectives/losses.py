@@ -236,13 +236,13 @@ def exact_average_precision(labels: np.ndarray, scores: np.ndarray) -> float:
     """Returns the average precision of a ranking; NaN without a positive label.
 
     `labels`: 1 or 0; labels below 0 are left out. `scores`: of the same shape; a larger
-    score means that 1 is more likely. A NaN score gives NaN.
+    score means that 1 is more likely. A score that is not finite gives NaN.
     """
     from sklearn.metrics import average_precision_score  # takes a second to import
 
     counts = labels >= 0
     truth, ranked = labels[counts], scores[counts]
-    if not truth.any() or np.isnan(ranked).any():
+    if not (truth.any() and np.isfinite(ranked).all()):
         return float("nan")
     return float(average_precision_score(truth, ranked))
 

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from dps_tf._keras import keras
 from dps_tf.core import NOT_NEGATIVE, Argument, Goal, Reads, UserError, near_matches
-from dps_tf.objectives.metric import Metric, Sums, count
+from dps_tf.objectives.metric import Metric, Sums
 
 Metaparameters = Mapping[str, Any]
 
@@ -228,10 +228,18 @@ class Objective:
 
     def positions(self, labels: np.ndarray) -> int:
         """Returns the number of labels of a split that have a positive weight."""
+        return int(self._total(labels, lambda weights: weights > 0))
+
+    def total_weight(self, labels: np.ndarray) -> float:
+        """Returns the sum of the weights of the labels of a split."""
+        return self._total(labels, lambda weights: weights)
+
+    def _total(self, labels: np.ndarray, of: Callable[[Any], Any]) -> float:
         if self.weights is None:
-            return int(labels.size)
+            return labels.size
         parts = (labels[i : i + _ROWS] for i in range(0, len(labels), _ROWS))
-        return sum(int(count(self.weights(tf.constant(part)) > 0)) for part in parts)
+        each = (of(self.weights(tf.constant(part))) for part in parts)
+        return sum(float(tf.reduce_sum(tf.cast(part, tf.float64))) for part in each)
 
     def valid_weights(self, labels: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
         """Returns weights of the labels' shape, float32, 0 where `valid` is False."""

@@ -84,6 +84,9 @@ class TensorOptimizer(keras.optimizers.Optimizer):
     OPTIONS that is named here is always in use."""
     SLOTS: ClassVar[tuple[str, ...]] = ()
     """Names of the accumulators of a variable."""
+    CARRIES_WEIGHTS: ClassVar[tuple[str, ...]] = ()
+    """Those of SLOTS that `update` makes the variable of, whatever its value was: local
+    SGD averages them as it does the variables."""
     ELEMENTWISE: ClassVar[bool] = False
     """Whether an entry depends on its own gradients alone, so that a zero entry without
     gradients stays zero. Not inherited by subclasses: see `keeps_zeros`."""
@@ -198,11 +201,15 @@ class TensorOptimizer(keras.optimizers.Optimizer):
 
     def current_learning_rate(self) -> tf.Tensor:
         """Returns the rate of the next update, float32 [], from `iterations`."""
+        return self.learning_rate_at(self.iterations)
+
+    def learning_rate_at(self, step: tf.Tensor | tf.Variable) -> tf.Tensor:
+        """Returns the rate of the update from a step, int64 [], as float32 []."""
         schedule = SCHEDULES[self.schedule]
         rate = schedule.rate
         if "warmup_steps" in self._reads and "warmup_steps" not in schedule.reads:
             rate = warmed_up(rate)
-        return rate(self._metaparameters, self.iterations)
+        return rate(self._metaparameters, step)
 
     def slot_shape(self, slot: str, variable: tf.Variable) -> Sequence[int] | None:
         """Returns the shape of a slot of a variable, or None if it has no such slot."""

@@ -183,6 +183,7 @@ class ScheduleFree(TensorOptimizer):
     ELEMENTWISE: ClassVar[bool] = True
     READS: ClassVar[Reads] = {"beta_1": Argument(0.9, FRACTION)}
     SLOTS: ClassVar[tuple[str, ...]] = ("iterates", "averages", "weights")
+    CARRIES_WEIGHTS: ClassVar[tuple[str, ...]] = ("iterates", "averages")
     DECAYS_WEIGHTS = True
 
     def slot_shape(self, slot: str, variable: tf.Variable) -> list[int]:

@@ -21,6 +21,7 @@ from dps_tf.data import Examples
 from dps_tf.models import draws_at_random
 from dps_tf.objectives import BatchSums, Objective, build, dense_gradients, penalty
 from dps_tf.sparsity import trainable_positions
+from dps_tf.sparsity.gradients import batch_size as fitting
 
 BATCH_SIZE = 100
 """Examples per batch: the small batch of the noise scale; fits the cache of a core."""
@@ -81,22 +82,23 @@ class ExampleGradients:
             metaparameters: names that points may hold beside those that the loss of
                 the objective reads, such as the L2 penalty.
             batch_size: examples per batch; reduced to half of the examples if larger,
-                so that there are two batches.
+                so that there are two batches, and to what fits ghost batches.
             threads: batches computed at a time; by default one per processor. No part
                 of the result.
         """
         self.examples = len(examples)
-        self.batch_size = max(1, min(batch_size, self.examples // 2))
         self._order = examples_at(0, 1, 0, self.examples, self.examples)[0]
         self._inputs, self._labels = examples.inputs, examples.labels
         self._objective = objective or build()
         reads = [*self._objective.metaparameters, *metaparameters]
         self._names = tuple(dict.fromkeys(reads))
-        # The loss of a sequence is a mean over the average count of weighted positions.
-        self._positions = self._objective.positions(self._labels) / self.examples
+        # The loss of an example is divided by the average weight of all its positions.
+        self._weight = self._objective.total_weight(self._labels) / self.examples
         self._model = network()
         self._variables = self._model.trainable_variables
         self._training = not draws_at_random(self._model)
+        most = max(1, min(batch_size, self.examples // 2))
+        self.batch_size = fitting(self._model, self.examples, most)
         self._masks = [
             tf.Variable(tf.ones_like(v), trainable=False) for v in self._variables
         ]
@@ -288,7 +290,7 @@ class ExampleGradients:
         """Returns the sum of the batch's losses, float32."""
         values = dict(zip(self._names, point, strict=True))
         outputs = tf.cast(self._model(inputs, training=self._training), tf.float32)
-        loss = self._objective.batch_loss(labels, outputs, values, self._positions)
+        loss = self._objective.batch_loss(labels, outputs, values, self._weight)
         added = penalty(self._model, values)
         if added is not None:
             loss += tf.cast(tf.shape(labels)[0], tf.float32) * added

@@ -14,7 +14,6 @@ import tensorflow as tf
 from dps_tf.core import UserError
 from dps_tf.data import Dataset, Examples
 from dps_tf.models import initial_point
-from dps_tf.optim import SCHEDULES
 from dps_tf.probing.gradients import ExampleGradients
 from dps_tf.probing.noise import OPTIMIZER_NOISE, of_optimizer
 from dps_tf.probing.quantities import CURVATURE, QUANTITIES, measure_update
@@ -270,7 +269,10 @@ class Measurer:
         rows: list[dict[str, object]] = []
 
         def look(step: int, before: Arrays, after: Arrays) -> None:
-            rate = _rate(program, step) if self.wanted.curvature else None
+            rate = None
+            if self.wanted.curvature:
+                at_step = tf.constant(step, tf.int64)
+                rate = float(program.optimizer.learning_rate_at(at_step))
             weights = len(program.model.weights)
             ends = before[:weights], after[:weights]
             values = measure_update(gradients, *ends, masks, point, rate)
@@ -340,13 +342,6 @@ class Measurer:
                 else "the record is not of this code and these data."
             )
         )
-
-
-def _rate(program: Program, step: int) -> float:
-    """Returns the learning rate of the loaded trial's update from a step."""
-    optimizer = program.optimizer
-    schedule = SCHEDULES[optimizer.schedule]
-    return float(schedule.rate(optimizer.metaparameters, tf.constant(step, tf.int64)))
 
 
 def _optimizer_noise(

@@ -27,7 +27,25 @@ from dps_tf.objectives import (
 )
 
 BATCH = 100
-"""Examples whose mean loss is one term of a sum. Source: Lee et al. 2021, code."""
+"""Examples whose mean loss is one term of a sum; fewer where ghost batches need it, see
+`batch_size`. Source: Lee et al. 2021, code."""
+
+
+def batch_size(network: keras.Model, examples: int, most: int = BATCH) -> int:
+    """Returns the largest size up to `most` of batches that a network can train on.
+
+    Every batch of that many examples, and the smaller one at the end, is a multiple of
+    the network's ghost batches or smaller than they are. A network that draws at random
+    is in evaluation mode, where all sizes will do.
+    """
+    layers = [] if draws_at_random(network) else network._flatten_layers()
+    ghosts = {getattr(layer, "ghost_batch_size", None) or 1 for layer in layers}
+
+    def fits(size: int) -> bool:
+        return all(size < ghost or size % ghost == 0 for ghost in ghosts)
+
+    sizes = range(most, 1, -1)
+    return next((n for n in sizes if fits(n) and fits(examples % n)), 1)
 
 
 class GradientProgram:
@@ -102,7 +120,7 @@ class GradientProgram:
         temperature: float = 1.0,
         progress: Progress | None = None,
     ) -> list[np.ndarray]:
-        """Returns the sum over batches of 100 of the gradient of their mean loss.
+        """Returns the sum over batches of BATCH of the gradient of their mean loss.
 
         Float64, one array per trainable variable. Batches are consecutive; the last
         may be smaller. Logits are divided by `temperature`.
@@ -153,9 +171,10 @@ class GradientProgram:
         inputs, labels = examples
         scale = tf.constant(temperature, tf.float32)
         constants = [tf.constant(part) for part in vector]
+        size = batch_size(self._network, len(inputs))
 
         def of_batch(start: int) -> list[Any]:
-            batch = slice(start, start + BATCH)
+            batch = slice(start, start + size)
             return [
                 np.asarray(inputs[batch], self._dtype),
                 np.asarray(labels[batch], self._signature[1].dtype.as_numpy_dtype),
@@ -163,7 +182,7 @@ class GradientProgram:
                 *constants,
             ]
 
-        return sums(of_batch, range(0, len(inputs), BATCH), progress)
+        return sums(of_batch, range(0, len(inputs), size), progress)
 
     @functools.cached_property
     def _output_gradient(self) -> Any:

@@ -10,6 +10,7 @@ parameter.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,8 +32,8 @@ _NEVER = ("gamma", "beta")
 class VariableRole:
     """The role of a trainable variable in pruning."""
 
-    name: str  # `layer/variable`, for example `conv1/kernel`
-    layer: str  # name of the layer that owns the variable
+    name: str  # `layer/variable`, for example `conv1/kernel`; no other has the same
+    layer: str  # name of the layer that owns the variable; see `roles`
     role: str  # `kernel`, `bias` or `other`
 
     def is_in(self, prunable: str) -> bool:
@@ -46,13 +47,39 @@ class VariableRole:
 
 
 def roles(network: keras.Model) -> tuple[VariableRole, ...]:
-    """Returns one role per variable, in the order of `network.trainable_variables`."""
-    owners = {
-        id(variable): layer.name
-        for layer in network._flatten_layers(include_self=False)
+    """Returns one role per variable, in the order of `network.trainable_variables`.
+
+    A layer inside of others goes by its own name, or by all names from the outermost
+    where another layer has the same, such as `attention2/query`. Further variables of
+    equal names are numbered: `layer/kernel_2`.
+    """
+    paths = {
+        id(variable): path
+        for path, layer in _layers(network)
         for variable in layer._trainable_weights
     }
-    return tuple(_role(v, owners.get(id(v))) for v in network.trainable_variables)
+    ends = Counter(path[-1] for path in set(paths.values()))
+    layers = {
+        key: "/".join(path) if ends[path[-1]] > 1 else path[-1]
+        for key, path in paths.items()
+    }
+    found, seen = [], Counter[str]()
+    for variable in network.trainable_variables:
+        role = _role(variable, layers.get(id(variable)))
+        seen[role.name] += 1
+        number = f"_{seen[role.name]}" if seen[role.name] > 1 else ""
+        found.append(dataclasses.replace(role, name=role.name + number))
+    return tuple(found)
+
+
+def _layers(
+    layer: Any, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yields (names from the outermost layer on, layer) of all layers inside of one."""
+    for part in layer._flatten_layers(recursive=False, include_self=False):
+        own = (*path, part.name)
+        yield own, part
+        yield from _layers(part, own)
 
 
 def _role(variable: Any, layer: str | None) -> VariableRole:

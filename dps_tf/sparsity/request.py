@@ -124,8 +124,8 @@ class MaskRequest:
     def loss_gradient(self, progress: Progress | None = None) -> list[np.ndarray]:
         """Returns the gradient of the loss at the initial point, per variable.
 
-        float64, summed over batches of 100 of the examples that the method reads: each
-        batch counts the gradient of its mean loss.
+        float64, summed over batches (`gradients.batch_size`) of the examples that the
+        method reads: each batch counts the gradient of its mean loss.
         """
         with self.program.lock:
             self.program.set_point(self.initial)

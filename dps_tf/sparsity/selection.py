@@ -8,6 +8,7 @@ sparsity is a part of what they keep at a lower one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -235,6 +236,8 @@ def _best_of_blocks(
 def _filters(candidates: Candidates, sparsity: float) -> list[np.ndarray]:
     """Keeps or removes whole filters: all entries of one output unit of a kernel.
 
+    An output of a depthwise kernel [height, width, channels, multiplier] is one of
+    channels x multiplier. Filters of which no entry may be kept are ranked last.
     Inside each kernel the filters with the largest mean score stay, at least one. The
     last kernel stays whole, because its units are the outputs of the network; the
     others lose so much more that the sparsity is reached, up to rounding to filters.
@@ -252,15 +255,17 @@ def _filters(candidates: Candidates, sparsity: float) -> list[np.ndarray]:
             f"{sizes[-1]} of {sum(sizes)} entries, so sparsity {sparsity!r} cannot be "
             "reached: choose a lower one"
         )
-    masks = []
-    for score in candidates.scores[:-1]:
-        means = score.reshape(-1, score.shape[-1]).mean(axis=0, dtype=np.float64)
-        kept = max(1, kept_count(means.size, share))
-        best = np.argsort(-means, kind="stable")[:kept]
-        mask = np.zeros(score.shape, np.float32)
-        mask[..., best] = 1
-        masks.append(mask)
-    return [*masks, np.ones(candidates.scores[-1].shape, np.float32)]
+    masks = [np.ones(score.shape, np.float32) for score in candidates.scores]
+    allowed = candidates.allowed or masks
+    for i, score in enumerate(candidates.scores[:-1]):
+        is_depthwise = candidates.roles[i].name.endswith("depthwise_kernel")
+        filters = math.prod(score.shape[-2:]) if is_depthwise else score.shape[-1]
+        means = score.reshape(-1, filters).mean(axis=0, dtype=np.float64)
+        may_stay = np.reshape(allowed[i], (-1, filters)).any(axis=0)
+        kept = max(1, kept_count(filters, share))
+        worst = np.lexsort((-means, ~may_stay))[kept:]
+        masks[i].reshape(-1, filters)[:, worst] = 0
+    return [m * np.asarray(a, np.float32) for m, a in zip(masks, allowed, strict=True)]
 
 
 def _require_kernels(candidates: Candidates, name: str) -> None:

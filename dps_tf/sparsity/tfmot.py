@@ -1,8 +1,10 @@
 """Wrappers of tensorflow-model-optimization that prune a network while it trains.
 
 That library is imported here and nowhere else. Its wrappers hold a mask beside each
-prunable variable and multiply the variable by it in every forward pass, evaluation
-included.
+prunable variable and multiply the variable by it in every forward pass. A training step
+moves masks first, by the magnitudes that the last update left, so that pruned entries
+may return. Evaluations would multiply too, which changes the trial, and fails in a loop
+on several replicas: `Program.evaluate` has them read weights that it masks itself.
 
 Where they differ from masks that training multiplies gradients by: wrappers leave the
 gradients of pruned entries in place, so gradient norms, clipping by norm and optimizer
@@ -18,7 +20,8 @@ A wrapped layer's `get_weights()` and Keras weight files leave the masks out;
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -58,7 +61,7 @@ class PrunedModel:
         self._target = target
         self._prunable = prunable
         self._wrappers: list[Any] = []
-        roles = prunables.roles(model)
+        roles = self._roles = prunables.roles(model)
         self._wanted = {
             id(variable)
             for variable, role in zip(model.trainable_variables, roles, strict=True)
@@ -71,6 +74,9 @@ class PrunedModel:
             )
         self._schedule = schedule
         self.model = keras.models.clone_model(model, clone_function=self._wrapped)
+        self._multiplies = True
+        for wrapper in self._wrappers:
+            self._take_over_masks(wrapper.pruning_obj)
         copies = _match_variables(model, self.model)
         self.weights = [copies[id(variable)] for variable in model.weights]
         for own, plain in zip(self.weights, model.weights, strict=True):
@@ -98,9 +104,30 @@ class PrunedModel:
         copy.get_prunable_weights = lambda: [
             copy.trainable_weights[position] for position in positions
         ]
-        wrapper = tfmot.prune_low_magnitude(copy, pruning_schedule=self._schedule)
+        # The wrapper calls `layer.call` itself, so kernels are cast by its own policy.
+        wrapper = tfmot.prune_low_magnitude(
+            copy, pruning_schedule=self._schedule, dtype=layer.dtype_policy
+        )
         self._wrappers.append(wrapper)
         return wrapper
+
+    def _take_over_masks(self, pruning: Any) -> None:
+        # Masks multiply what is stored: a cast value would round it to 8 bits.
+        pruning._pruning_vars = [
+            tuple(getattr(variable, "_variable", variable) for variable in triple)
+            for triple in pruning._pruning_vars
+        ]
+        multiply = pruning.weight_mask_op
+        pruning.weight_mask_op = lambda: (multiply if self._multiplies else tf.no_op)()
+
+    @contextmanager
+    def masked_before(self) -> Iterator[None]:
+        """Lets forward passes that are traced within leave the weights as they are."""
+        self._multiplies = False
+        try:
+            yield
+        finally:
+            self._multiplies = True
 
     @property
     def reached_at(self) -> int:
@@ -140,7 +167,7 @@ class PrunedModel:
 
     def mask_set(self) -> MaskSet:
         """Returns the present masks with their sparsity."""
-        return describe(self.masks(), prunables.roles(self.model), self._prunable)
+        return describe(self.masks(), self._roles, self._prunable)
 
     def check_reached(self, step: int) -> None:
         """Raises UserError unless the target sparsity holds after `step` updates.

@@ -55,7 +55,8 @@ class StudyRecord:
         history: events of the logs, and those added since.
         problems: sentences about damaged files.
         has_other_bits: whether machines that round otherwise have worked on the study;
-            the first value of an evaluation then stays when it is repeated.
+            of an evaluation that is repeated, the first value then stays, and whether
+            it is a bound.
     """
 
     def __init__(
@@ -75,9 +76,8 @@ class StudyRecord:
         study = StudyReader(files, layout)
         self.history = study.history
         self.problems = list(study.problems)
-        for trial in self.history.trials.values():
-            # A failed trial is tried again, until MOST_ATTEMPTS.
-            if len(trial.failures) < MOST_ATTEMPTS:
+        for number, trial in self.history.trials.items():
+            if self.is_tried_again(number):
                 trial.failed = None
         self._log = open_log(files, layout.log("main"))
         self._store = StateStore(files, layout.states)
@@ -128,6 +128,11 @@ class StudyRecord:
         """Returns the state of a trial, or None before its first step."""
         return self._states.get(trial)
 
+    def is_tried_again(self, trial: int) -> bool:
+        """Returns whether a trial failed and the next start of the command tries it."""
+        history = self.history[trial]
+        return history.failed is not None and len(history.failures) < MOST_ATTEMPTS
+
     def trajectory(self, trial: int) -> Trajectory:
         """Returns the trajectory of a trial, by which the race is decided."""
         study = self.specification
@@ -175,6 +180,7 @@ class StudyRecord:
         recorded = self.history[report.trial].evaluations.get(event["step"])
         if self.has_other_bits and recorded is not None and "metrics" in event:
             event["metrics"] = dict(recorded)
+            event["is_bound"] = event["step"] in self.history[report.trial].bounds
         self._add(event)
         if report.diverged_step is None:
             self._states[report.trial] = report.state

@@ -7,6 +7,7 @@ gradients of its own examples; then all weights are set to the average over the 
 global batch of B, so a step costs as many examples as one of synchronous SGD, which is
 the case H = 1. Slots (momentum, moments, averages, accumulated gradients) are not
 averaged: each worker keeps its own over all rounds, the 'local momentum' of Lin et al.
+Only slots that the weights are made of, as of schedule-free optimizers, are averaged.
 Metaparameters and rates are those of the step, and each worker clips its gradients.
 
 Evaluations, states and exports read the average of the workers' weights, also within a
@@ -16,6 +17,7 @@ workers each, and communicate only at the ends of rounds and slices.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,8 +75,11 @@ class LocalWorkers:
         self._strategy = strategy
         self._iterations = optimizer.iterations
         self._local_steps = optimizer.metaparameters["local_steps"]
-        self._trained = list(model.trainable_variables)
-        self._shown = [*self._trained, *optimizer.slots]
+        slots = optimizer.named_slots(optimizer.slots)
+        carried = [slots.pop(name) for name in optimizer.CARRIES_WEIGHTS]
+        self._averaged = [*model.trainable_variables, *itertools.chain(*carried)]
+        rest = [slot for slot in itertools.chain(*slots.values()) if slot is not None]
+        self._shown = [*self._averaged, *rest]
         self.variables = [
             tf.Variable(
                 tf.zeros([self.count, *shown.shape], shown.dtype),
@@ -92,9 +97,9 @@ class LocalWorkers:
         return tf.equal(self._iterations.read_value() % length, 0)
 
     def begin(self) -> None:
-        """Sets each worker's weights to those of the network, the latest average."""
-        for own, weights in zip(self.variables, self._trained, strict=False):
-            own.assign(tf.broadcast_to(weights, own.shape))
+        """Sets what is averaged of each worker to that of the network, the average."""
+        for own, average in zip(self.variables, self._averaged, strict=False):
+            own.assign(tf.broadcast_to(average, own.shape))
 
     def enter(self, turn: tf.Tensor) -> tf.Tensor:
         """Loads a worker into network and optimizer; returns its number, int32 [].
@@ -116,8 +121,8 @@ class LocalWorkers:
             )
 
     def average(self) -> None:
-        """Sets the weights of the network to the average over the workers."""
-        self._assign(self._trained, self._means(self.variables[: len(self._trained)]))
+        """Sets what is averaged of the network to the average over the workers."""
+        self._assign(self._averaged, self._means(self.variables[: len(self._averaged)]))
 
     def show(self) -> None:
         """Sets weights and slots to their averages over the workers, to be read."""

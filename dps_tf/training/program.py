@@ -9,6 +9,7 @@ side by side, each in its own thread; a trial's bits do not depend on the other 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -216,19 +217,25 @@ class Program:
         """Returns the metrics of the loaded trial on a split of `Dataset.evaluated`.
 
         They are exact, except bounds on the validation split in a program with a goal.
-        If the optimizer averages weights, they are those of the averaged weights.
+        If the optimizer averages weights, they are those of the averaged weights. The
+        trial is left as it was; of a network in wrappers of tfmot the pruned weights
+        are evaluated.
         """
         if split not in self._evaluators:
             self._evaluators[split] = ExactEvaluator(
                 self.model, self.data, self.objective, self._jit_compile, split
             )
-        if not self.optimizer.averages_weights:
+        is_averaged, wrapper = self.optimizer.averages_weights, self.pruning_wrapper
+        if not is_averaged and wrapper is None:
             return self._evaluators[split]()
         trained = self._trained.read()
-        averaged = zip(self.optimizer.averaged_weights(), self.masks, strict=True)
-        self._trained.assign([np.asarray(a * mask) for a, mask in averaged])
+        weights = self.optimizer.averaged_weights() if is_averaged else trained
+        masks = self.masks if wrapper is None else wrapper.masks()
+        pairs = zip(weights, masks, strict=True)
+        self._trained.assign([np.asarray(values * mask) for values, mask in pairs])
         try:
-            return self._evaluators[split]()
+            with nullcontext() if wrapper is None else wrapper.masked_before():
+                return self._evaluators[split]()
         finally:
             self._trained.assign(trained)
 

@@ -18,7 +18,14 @@ from typing import Any
 import keras_tuner
 import tensorflow as tf
 
-from dps_tf.core import Space, StudySpecification, TrialResult, UserError, plan
+from dps_tf.core import (
+    Space,
+    StudySpecification,
+    TrialResult,
+    UserError,
+    derive_seed,
+    plan,
+)
 from dps_tf.store import CellLayout, StudyRecord, explained, store_error, study_result
 from dps_tf.tuning.driver import StudyDriver
 
@@ -98,7 +105,9 @@ def adaptive_oracle(
             hyperparameters=hyperparameters(space, adaptive=True),
             allow_new_entries=False,
             tune_new_entries=False,
-            seed=seed + 1,  # keras-tuner takes 0 for 'any'
+            # keras-tuner adds 1 for each value it draws: seeds have to lie far apart.
+            # It takes 0 for 'any', and scikit-learn no more than 32 bits.
+            seed=1 + derive_seed(seed, 0, "oracle") % (2**32 - 1),
             max_consecutive_failed_trials=max_trials + 1,
             **arguments,
         )
@@ -118,10 +127,11 @@ def search(record: StudyRecord, driver: StudyDriver) -> keras_tuner.Oracle:
 
     The oracle chooses the next trial, the driver runs it to its own end, and the oracle
     gets its score. A study that continues is replayed from its record: recorded trials
-    take no time, and the oracle then chooses as it would have.
+    take no time, and the oracle then chooses as it would have. So a search ends at a
+    failed trial that will be tried again: its score is not known yet.
 
     Returns:
-        The oracle, which has seen every trial.
+        The oracle, which has seen every trial that is settled.
 
     Raises:
         Interrupted: a stop was asked for; everything is saved.
@@ -138,7 +148,8 @@ def search(record: StudyRecord, driver: StudyDriver) -> keras_tuner.Oracle:
         for number in range(limit):
             _run_next(oracle, number, record, driver)
             todo = plan(record.trajectories(), study.rule)
-            if todo.decided and number + 1 >= todo.prefix:
+            is_last = todo.decided and number + 1 >= todo.prefix
+            if is_last or record.is_tried_again(number):
                 break
     return oracle
 
@@ -155,6 +166,8 @@ def _run_next(
         )
     _choose_point(record, number, trial)
     driver.run_alone(number)
+    if record.is_tried_again(number):
+        return
     result = study_result(record.specification, record.history).trials[number]
     oracle.update_trial(trial.trial_id, _metrics(record.specification, result))
     trial.status = _COMPLETED
@@ -172,7 +185,7 @@ def _choose_point(record: StudyRecord, number: int, trial: Any) -> None:
         raise UserError(
             f"the oracle chooses {chosen} for trial {number}, and chose {recorded} "
             "when it was trained: continue the study where it was begun, with the "
-            "same versions of keras-tuner, NumPy and SciPy."
+            "same versions of dps_tf, keras-tuner, NumPy and SciPy."
         )
 
 

@@ -75,7 +75,7 @@ class SweepOutcome:
         return [
             name
             for name, result in self.ran.items()
-            if any(trial.outcome == "failed" for trial in result.trials)
+            if any(trial.error is not None for trial in result.trials)
         ]
 
 
@@ -383,7 +383,7 @@ def describe_shortfall(study: StudyReader, asked: StudySpecification) -> str:
 
 def describe_failures(name: str, result: StudyResult) -> str:
     """Returns which trials of a study failed, and the cause of the first, in a line."""
-    failed = [n for n, trial in enumerate(result.trials) if trial.outcome == "failed"]
+    failed = [n for n, trial in enumerate(result.trials) if trial.error is not None]
     cause = error_cause(result.trials[failed[0]].error or "")
     trials = ", ".join(map(str, failed))
     return f"{name}: trials that failed: {trials}; cause of the first: {cause}"

@@ -17,6 +17,7 @@ from scipy.stats import t
 
 from dps_tf.analysis import loading
 from dps_tf.analysis.fit_table import fit_table
+from dps_tf.analysis.law import Observations, compare
 from dps_tf.analysis.report import curves, law, naming
 from dps_tf.core import UserError
 from tests.made_up.sweeps import Sweep, make
@@ -121,6 +122,17 @@ def test_unlike_intervals_are_refused():
         "refused: evaluated every 30 and every 20 steps at batch size 16"
     }
     assert found["p_adjusted"].isna().all()
+
+
+def test_what_data_do_not_refuse_is_never_concluded():
+    steps = [4990, 2619, 1319, 620, 312, 165, 85, 47, 29, 19]
+    dense = Observations.of(4 * 2 ** np.arange(10), steps)
+    pruned = Observations.of([4, 8, 16, 32], [14086, 8482, 3988, 2003])
+    for pair, open_end in ((("pruned", "dense"), 0.0), (("dense", "pruned"), np.inf)):
+        curves = {"pruned": pruned, "dense": dense}
+        [ratio] = compare(curves, pairs=[pair]).ratios
+        assert open_end in (ratio.c2.low, ratio.c2.high)
+        assert ratio.c2.verdict == "unresolved" and ratio.c1.verdict != "unresolved"
 
 
 def test_report_fit_and_documents_give_the_same_table(tmp_path, monkeypatch):

@@ -91,6 +91,9 @@ def test_conventions_are_multiples_of_the_critical_batch_size():
     assert ratio["zhang2024"] == pytest.approx(0.2, rel=0.05)
     assert ratio["efficient"] == pytest.approx(0.25, rel=0.05)
     assert ratio["shallue2019"] == pytest.approx(5.0, rel=0.1)
+    found = recommend(Observations.of(SIZES, 24_000 / SIZES), times(), 1).choices
+    bounds = found[found["batch_size"].isna()]
+    assert len(bounds) == 4 and (bounds["high"] == np.inf).all()
 
 
 def test_predictions_are_of_the_law_and_a_study_scatters_more():
@@ -101,6 +104,17 @@ def test_predictions_are_of_the_law_and_a_study_scatters_more():
         assert row["steps"] == pytest.approx(C1 / size + C2, rel=0.05)
         assert row["study_low"] <= row["steps_low"] <= row["steps_high"]
         assert row["steps_high"] <= row["study_high"]
+    # K* of another study lies as far off as those of four seeds, or as known noise.
+    seeds, sizes = np.repeat(np.arange(4), len(SIZES)), np.tile(SIZES, 4)
+    octaves = 0.4 * (seeds - 1.5) + np.random.default_rng(0).normal(0, 0.15, len(seeds))
+    steps = C1 / sizes + C2
+    for points in (
+        Observations.of(sizes, steps * np.exp2(octaves), seed=seeds),
+        Observations.of(sizes, steps, noise=np.full(len(sizes), 0.4)),
+    ):
+        row = predict_curve(points, [48]).iloc[0]
+        assert row["abstains"] == ""
+        assert np.log2(row["study_high"] / row["study_low"]) > 1.4
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,20 @@ def test_curves_are_fitted_apart_and_together():
     assert ratio.reference == "momentum"
 
 
+def test_what_tells_rows_apart_makes_curves():
+    """An empty cell is a value, as is a goal; a study that comes twice is refused."""
+    dense, pruned = table(seed=0), table(c1=4e5, seed=0)
+    for one, other in (
+        ({"sparsity": np.nan}, {"sparsity": 0.9}),
+        ({"goal": "error <= 0.1"}, {"goal": "error <= 0.05"}),
+    ):
+        frame = pd.concat([dense.assign(**one), pruned.assign(**other)])
+        c1 = [curve.fit.c1.value for curve in fit_table(frame).curves]
+        assert c1 == pytest.approx([1e5, 4e5], rel=0.01)
+    with pytest.raises(UserError, match="of seed 0 twice"):
+        fit_table(pd.concat([dense, dense]))
+
+
 def test_brackets_are_used(tmp_path):
     steps = np.ceil((1e5 / B + 350) / 100) * 100
     frame = table().assign(steps_to_result=steps, bracket_low=steps - 100)

@@ -75,14 +75,6 @@ def test_intervals_cover_at_four_and_at_fourteen_batch_sizes(number):
     assert (coverage(80, interval=100, sizes=SIZES[number]) >= 0.88).all()
 
 
-@pytest.mark.by_hand
-@pytest.mark.parametrize("interval", [100, 0])
-@pytest.mark.parametrize("number", [4, 14])
-def test_intervals_cover_as_well_at_any_number_of_batch_sizes(number, interval):
-    found = coverage(250, interval, sizes=SIZES[number])
-    assert (found >= 0.91).all() and (found <= 0.995).all(), found
-
-
 @pytest.mark.slow
 def test_winners_at_an_edge_are_bounds_and_their_values_would_mislead():
     def observe(as_bounds):

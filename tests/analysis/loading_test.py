@@ -11,7 +11,6 @@ import pytest
 from dps_tf.analysis import loading
 from dps_tf.analysis.repeats import spread_over_seeds
 from dps_tf.analysis.report.naming import naming
-from dps_tf.analysis.tables import with_open_ends
 from dps_tf.core import UserError
 from dps_tf.store import StoredTables
 from tests.made_up.specifications import ENVIRONMENT, ERROR
@@ -133,6 +132,9 @@ def test_threshold_applies_to_the_metric_of_each_study():
     assert goals["mnist_simple_cnn"] == [f"{ERROR} <= 0.06"]
     assert goals["other"] == [f"{metric} <= 0.06"]
     assert [goal.threshold for goal in tables.goals] == [0.06] * 8
+    mixed = dataclasses.replace(record, studies=record.studies.iloc[[0, 4, 1, 5]])
+    order = loading.tables_of(mixed, 0.06).results["workload"]
+    assert order.tolist() == mixed.studies["workload"].tolist()
 
 
 def test_open_study_is_read_from_its_logs(tmp_path):
@@ -146,17 +148,6 @@ def test_open_study_is_read_from_its_logs(tmp_path):
     assert row["censored"] == 2
     assert row["steps_bound"] == ">= 100, <= 300"
     assert len(tables.curves) == 4
-
-
-def test_trial_of_an_open_study_has_not_spent_its_budget():
-    made = make(dataclasses.replace(SMALL, step_budget=400))
-    assert (made.trials["outcome"] == "incomplete").any()
-    still_open = made.studies.assign(closed=False)
-    shorter = made.trials.assign(end_step=made.trials["end_step"] - 50)
-    found = with_open_ends(shorter, still_open)
-    assert not (found["outcome"] == "incomplete").any()
-    same = with_open_ends(made.trials, still_open)
-    assert (same["outcome"] == made.trials["outcome"]).all()
 
 
 def test_damaged_table_is_skipped_and_said(tmp_path):

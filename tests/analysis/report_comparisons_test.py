@@ -90,7 +90,18 @@ def test_a_ratio_that_may_be_one_moves_nothing():
         for name, n in zip("ab", noisy, strict=True)
     }
     [ratio] = compare(both, "a").ratios
-    assert ratio.moves == () and law.moves_text(ratio) == "neither"
+    assert ratio.moves == () and law.moves_text(ratio) == "neither is told apart"
+    brackets = {
+        str(n): Observations.of(sizes, steps, [k - n for k in steps])
+        for n, steps in ((10, [4200, 1200, 450, 260]), (20, [4200, 1200, 460, 260]))
+    }
+    [ratio] = compare(brackets).ratios
+    assert law.moves_text(ratio).startswith("refused: evaluated every 20")
+    wide = Observations.of(
+        sizes, [4200, 1200, 460, 260], [4190, 1190, 420, 250], interval=[10] * 4
+    )
+    [ratio] = compare({"10": brackets["10"], "wide": wide}).ratios
+    assert not law.moves_text(ratio).startswith("refused")
 
 
 def test_every_comparison_names_points_and_dimension(grid):

@@ -6,6 +6,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import optuna
@@ -167,6 +168,10 @@ def test_runs_that_were_all_cut_off_leave_k_star_open(tmp_path):
         tables = load(tmp_path / status)
         assert tables.trials["outcome"].tolist() == [outcome]
         assert tables.results["steps_bound"].tolist() == [bound]
+    # Trained to 100, but evaluated to 30 only.
+    runs = replace(runs, trials=runs.trials.assign(steps=100))
+    write_runs(runs, tmp_path / "s", GOAL)
+    assert load(tmp_path / "s").results["steps_bound"].tolist() == [">= 40"]
 
 
 def test_a_run_that_ended_before_the_others_is_not_a_miss(tmp_path):

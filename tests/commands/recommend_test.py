@@ -53,10 +53,14 @@ def test_mistakes_are_one_sentence(tmp_path):
     table = quickstart(tmp_path)
     times = tmp_path / "times.csv"
     times.write_text("batch_size,devices,seconds\n8,1,0.1\n16,1,0.2\n")
+    several = tmp_path / "several.csv"
+    rows = [f"{name},{b},1,0.1\n" for name in "ab" for b in (8, 16, 32)]
+    several.write_text("workload,batch_size,devices,seconds\n" + "".join(rows))
     cases = {
         (): "give --sweep_dir",
         (f"--csv={table}",): "--step_times is missing",
         (f"--csv={table}", "--step_times=none.csv"): "none.csv",
+        (f"--csv={table}", f"--step_times={several}"): "no time of a step is recorded",
         (f"--csv={table}", f"--step_times={times}"): "2 batch sizes on 1 device",
         (f"--csv={table}", f"--step_times={times}", "--devices=0"): "--devices is 0",
     }

@@ -403,3 +403,5 @@ def test_exhaustive_without_stopping_follows_finished_trials_to_the_budget():
         ("complete", 30, 30),
         ("complete", 10, 20),  # what comes after the goal does not undo it
     ]
+    known[0] = Trajectory(20, 10, failed="no memory")
+    assert not reduce_study(known, rule).decided

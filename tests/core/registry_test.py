@@ -158,8 +158,11 @@ def test_explicit_points_are_checked_with_what_is_fixed():
     study = {"space": empty, "explicit_points": points, "points": 2}
     with pytest.raises(UserError, match="needs decay_steps"):
         workload(**study).check_metaparameters(READS)
-    with pytest.raises(UserError, match="not -1.0"):
+    with pytest.raises(UserError, match="decay_steps of tiny is both tuned and fixed"):
         workload(**study, fixed={"decay_steps": 3.0}).check_metaparameters(READS)
+    study |= {"explicit_points": points[1:], "points": 1}
+    with pytest.raises(UserError, match="not -1.0"):
+        workload(**study).check_metaparameters(READS)
 
 
 def test_an_end_that_is_left_out_may_end_a_space():

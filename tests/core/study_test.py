@@ -287,13 +287,20 @@ def test_goal_may_become_stricter_and_not_looser(old, new):
     assert str(old) in line and str(new) in line
 
 
-def test_goal_at_which_evaluations_stop_is_fixed():
-    # Their bounds say nothing about another goal.
-    old = specification(evaluation="goal")
-    new = specification(evaluation="goal", goal=Goal(ERROR, 0.05))
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({"evaluation": "goal"}, "bounds"), ({"oracle": "a.Oracle"}, "by scores")],
+)
+def test_goal_that_bounds_or_points_follow_from_is_fixed(changes, reason):
+    # Bounds say nothing about another goal, and under it points would be others.
+    old = specification(**changes)
+    new = specification(**changes, goal=Goal(ERROR, 0.05))
     (line,) = new.refusals(old)
-    assert str(old.goal) in line and str(new.goal) in line and "bounds" in line
-    assert specification(evaluation="goal", points=9).refusals(old) == []
+    assert str(old.goal) in line and str(new.goal) in line and reason in line
+    more = {**changes, "points": 9, "finishers": 6}
+    assert specification(**more, step_budget=109).refusals(old) == []
+    refused = specification(**more, step_budget=110).refusals(old)
+    assert len(refused) == ("oracle" in changes)
 
 
 def test_growing_everything_at_once_is_no_other_study():

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis import loading
-from dps_tf.analysis.tables import with_open_ends, with_precision
+from dps_tf.analysis.tables import with_precision
 from dps_tf.core import Cell, Goal, Pruning, Space, StudySpecification
 from dps_tf.store import MEASUREMENTS, LocalFiles, SweepReader, write_table
 from dps_tf.tuning.interruption import Interrupted
@@ -57,7 +57,7 @@ def tables(*truths: SyntheticRunner) -> tuple[pd.DataFrame, pd.DataFrame, pd.Dat
     trials, curves = (
         with_precision(table, found.studies) for table in (found.trials, found.curves)
     )
-    return found.studies, with_open_ends(trials, found.studies), curves
+    return found.studies, trials, curves
 
 
 def closing(**changes: Any) -> dict[str, Any]:

@@ -48,6 +48,9 @@ class ExactTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(found[CLASSES], macro, rtol=1e-12)
         naive = by_definition(labels.ravel(), logits.ravel())
         self.assertAllClose(found[PAIRS], naive, rtol=1e-9)
+        for logits[3, 1] in (math.nan, math.inf, -math.inf):
+            found = objectives.losses.exact_average_precision(labels, logits)
+            self.assertTrue(math.isnan(found))
 
     @parameterized.parameters(0, 50)
     def test_unknown_labels_count_nothing(self, thresholds):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -101,7 +102,7 @@ class ExampleGradientsTest(parameterized.TestCase, tf.test.TestCase):
             dense = tf.convert_to_tensor(theirs)
             self.assertAllClose(ours, dense, rtol=1e-4, atol=1e-6)
 
-    def test_padding_and_penalties_are_those_of_training(self):
+    def test_padding_weights_and_penalties_are_those_of_training(self):
         data = load("synthetic_tokens", examples=24, length=4, vocabulary=5)
         labels = data.train.labels.copy()
         labels[::2, 1:] = -1
@@ -111,8 +112,12 @@ class ExampleGradientsTest(parameterized.TestCase, tf.test.TestCase):
         )
         self.model = self.build()
         weights = models.initial_point(self.model, 0)
+        objective = dataclasses.replace(
+            objectives.build("token_cross_entropy"),
+            weights=lambda labels: tf.cast(tf.maximum(3 * labels + 1, 0), tf.float32),
+        )
         gradients = self.gradients(
-            objective=objectives.build("token_cross_entropy"),
+            objective=objective,
             metaparameters=("l2_penalty",),
             batch_size=6,
         )
@@ -124,16 +129,19 @@ class ExampleGradientsTest(parameterized.TestCase, tf.test.TestCase):
             logits = self.model(self.examples.inputs)
             each = cross_entropy(labels[labels >= 0], logits[labels >= 0])
             squares = [tf.reduce_sum(kernel**2) for kernel in kernels]
-            loss = tf.reduce_mean(each) + 0.15 * sum(squares)
+            share = 3.0 * labels[labels >= 0] + 1
+            loss = tf.reduce_sum(each * share / share.sum()) + 0.15 * sum(squares)
         truth = tape.gradient(loss, self.model.trainable_variables)
         for ours, theirs in zip(found.values, truth, strict=True):
             dense = tf.convert_to_tensor(theirs)
             self.assertAllClose(ours, dense, rtol=1e-4, atol=1e-6)
 
     def test_batch_norm_reads_the_batch_and_keeps_what_it_was_given(self):
-        self.build = functools.partial(models.build, "mlp_batch_norm", (6,), 3)
+        norm = {"ghost_batch_size": 12}  # batches of 24, 24 and 20 would not do
+        self.build = functools.partial(models.build, "mlp_batch_norm", (6,), 3, **norm)
         weights = models.initial_point(self.build(), 0)
         gradients = self.gradients()
+        self.assertEqual(gradients.batch_size, 12)
         first, second = gradients.at(weights), gradients.at(weights)
         self.assertEqual(first.batch_square, second.batch_square)
         self.assertEqual(len(gradients.trainable(weights)), len(first.values))

@@ -233,7 +233,7 @@ class SynFlowTest(tf.test.TestCase, parameterized.TestCase):
             self.flow(network, values)
 
 
-class OtherLayersTest(tf.test.TestCase):
+class OtherLayersTest(tf.test.TestCase, parameterized.TestCase):
     def test_layers_that_draw_at_random_do_not_make_scores_random(self):
         inputs = keras.Input((4,))
         x = keras.layers.Dropout(0.5)(keras.layers.Dense(8)(inputs))
@@ -244,16 +244,24 @@ class OtherLayersTest(tf.test.TestCase):
         second = program.loss_gradient(train.inputs, train.labels)
         self.assertAllEqual(first[0], second[0])
 
-    def test_batch_normalization_uses_the_statistics_of_the_batch(self):
-        network = models.build("mlp_batch_norm", (4,), 3)
-        values = models.initial_point(network, 0)
-        train = data.gaussian((4,), 50, 3).train
-        program = GradientProgram(network)
-        program.set_point(values)
-        found = program.loss_gradient(train.inputs, train.labels)
-        # Normalization by the batch cancels any scale of the inputs.
-        scaled = program.loss_gradient(train.inputs * 1000, train.labels)
-        self.assertAllClose(found[1], scaled[1], rtol=1e-2, atol=1e-3)
+    @parameterized.parameters(
+        (None, (100, 100)),
+        (28, (28,) * 7 + (4,)),
+        (30, (90, 90, 20)),
+        (48, (96, 96, 8)),
+    )
+    def test_batch_normalization_reads_whole_ghost_batches(self, size, sizes):
+        network = models.build("mlp_batch_norm", (4,), 3, ghost_batch_size=size)
+        train = data.gaussian((4,), 200, 3).train
+        found = GradientProgram(network).loss_gradient(train.inputs, train.labels)
+        truth = np.zeros(found[0].shape)
+        for end, length in zip(np.cumsum(sizes), sizes, strict=True):
+            rows = slice(end - length, end)
+            with tf.GradientTape() as tape:
+                logits = network(train.inputs[rows], training=True)
+                loss = objectives.build().mean_loss(train.labels[rows], logits, {})
+            truth += tape.gradient(loss, network.trainable_variables[0])
+        self.assertAllClose(found[0], truth, rtol=1e-3, atol=1e-5)
 
     def test_sequences_and_embeddings_have_scores(self):
         network = models.build("tiny_transformer", (4,), 5, width=8, blocks=1)

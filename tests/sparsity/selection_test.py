@@ -174,6 +174,15 @@ class SelectionsTest(tf.test.TestCase, parameterized.TestCase):
         realised = 1 - flat(masks).mean()
         self.assertLessEqual(abs(realised - sparsity), rounding / total + 1e-9)
 
+    def test_filters_of_a_depthwise_kernel_are_channels_that_may_stay(self):
+        means = np.array([4.0, 3.0, 2.0, 1.0, 8.0])  # the last channel must not return
+        scores = [np.ones((3, 3, 5, 1)) * means[:, None], np.ones((5, 1))]
+        allowed = [np.ones((3, 3, 5, 1)) * (means[:, None] < 8), scores[1]]
+        names = ("d/depthwise_kernel", "l/kernel")
+        roles = [VariableRole(name, name[0], "kernel") for name in names]
+        mask, _ = choose("filters", Candidates(scores, roles, allowed), 0.54, {})
+        self.assertAllEqual(mask, allowed[0] * (means[:, None] > 2))
+
     @parameterized.parameters(("n_of_m", {"m": 2}), ("filters", {}))
     def test_biases_have_no_inputs(self, name, arguments):
         roles = [VariableRole("l/bias", "l", "bias")]

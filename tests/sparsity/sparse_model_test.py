@@ -10,6 +10,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models
+from dps_tf._keras import keras
 from dps_tf.core import Pruning, UserError
 from dps_tf.sparsity import load_sparse, prunable, save_sparse, tfmot
 from dps_tf.sparsity.selection import select
@@ -50,6 +51,22 @@ class SparseModelTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(found.layers, saved.layers)
         self.assertEqual(found.realised_sparsity, saved.realised_sparsity)
         self.assertAllClose(found.realised_sparsity, 0.75, atol=0.01)
+
+    def test_masks_of_layers_and_variables_of_equal_names_come_back(self):
+        x = inputs = keras.Input((4, 3))
+        for name in ("first", "second"):
+            x = keras.layers.MultiHeadAttention(2, 3, name=name)(x, x)
+        network = keras.Model(inputs, keras.layers.Dense(3, name="last")(x))
+        network.layers[-1].add_weight("kernel", [3, 2])
+        names = {role.name: role.layer for role in prunable.roles(network)}
+        self.assertContainsSubset({"second/query/kernel", "last/kernel_2"}, names)
+        self.assertLen(set(names.values()), 9)
+        draw = np.random.default_rng(0)
+        masks = [np.float32(draw.random(v.shape) < 0.5) for v in network.weights]
+        network.set_weights(prunable.masked(network, network.get_weights(), masks))
+        save_sparse(network, masks, str(self.folder))
+        found = load_sparse(str(self.folder), network).masks
+        self.assertTrue(all(map(np.array_equal, found, masks)))
 
     def test_files_are_usable_without_this_package(self):
         network, masks = sparse_model()

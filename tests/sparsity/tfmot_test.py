@@ -195,14 +195,6 @@ class CarriersTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn("position/position", names)
         self.assertNotIn("norm/gamma", names)
 
-    def test_weights_are_in_the_order_of_the_plain_model(self):
-        network = models.build("mlp_batch_norm", (4,), 3)
-        initial = models.initial_point(network, 5)
-        network.set_weights(initial)
-        wrapped = wrap_with_masks(network, ones_like(network.trainable_variables))
-        for own, value in zip(wrapped.weights, initial, strict=True):
-            self.assertAllEqual(own, value)
-
 
 class SchedulesTest(tf.test.TestCase, parameterized.TestCase):
     def pruned(self, method, sparsity, arguments, steps=STEPS):
@@ -242,37 +234,6 @@ class SchedulesTest(tf.test.TestCase, parameterized.TestCase):
         assign_masks(wrapped, ones)
         with self.assertRaisesRegex(UserError, "sparsity 0.0000"):
             wrapped.check_reached(STEPS)
-
-    def test_state_variables_resume_a_schedule_exactly(self):
-        arguments = {"begin_step": 1, "end_step": 1, "frequency": 1}
-        wrapped = self.pruned("tfmot_constant", 0.5, arguments)
-        other = tfmot.wrap_with_schedule(
-            simple_cnn(), "tfmot_constant", 0.5, Pruning(arguments=arguments), STEPS
-        )
-        pairs = zip(other.state_variables, wrapped.state_variables, strict=True)
-        for own, saved in pairs:
-            own.assign(saved)
-        self.assertEqual(
-            other.mask_set().realised_sparsity, wrapped.mask_set().realised_sparsity
-        )
-        self.assertEqual(int(other.state_variables[-1]), STEPS)
-
-    def test_a_wrapped_model_serves_one_trial_after_another(self):
-        arguments = {"begin_step": 1, "end_step": 1, "frequency": 1}
-        fresh = tfmot.wrap_with_schedule(
-            simple_cnn(), "tfmot_constant", 0.5, Pruning(arguments=arguments), STEPS
-        )
-        wrapped = self.pruned("tfmot_constant", 0.5, arguments)
-        pairs = zip(
-            wrapped.state_variables,
-            wrapped.fresh_state(),
-            fresh.state_variables,
-            strict=True,
-        )
-        for own, value, untouched in pairs:
-            own.assign(value)
-            self.assertAllEqual(own, untouched)
-        self.assertEqual(wrapped.mask_set().realised_sparsity, 0.0)
 
     @parameterized.parameters(
         ("tfmot_constant", {}, "reaches sparsity 0.9 at step 100, behind"),

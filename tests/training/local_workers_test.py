@@ -78,32 +78,38 @@ class LinearRegressionTest(tf.test.TestCase, parameterized.TestCase):
         self.dataset = Dataset("line", examples, examples, 1, "", "none")
         self.rows = generator.integers(0, 60, (11, 8)).astype(np.int32)
 
-    def expected(self, workers: int, local_steps: int, rate: float, momentum: float):
-        """Returns the averages of weights and of momentums after all steps."""
+    def expected(self, workers: int, local_steps: int, rate: float, beta: float, free):
+        """Returns the averages of weights and of their first slot after all steps."""
         inputs, labels = self.dataset.train.inputs, self.dataset.train.labels
-        weights = np.zeros((workers, 3, 1))
-        velocity = np.zeros((workers, 3, 1))
+        weights, slot, mean = np.zeros((3, workers, 3, 1))
+        kept, factor = (1.0, -rate) if free else (beta, 1.0)
         for step, batch in enumerate(self.rows, start=1):
             for w, rows in enumerate(np.split(batch, workers)):
                 error = inputs[rows] @ weights[w] - labels[rows]
                 gradient = 2 * inputs[rows].T @ error / len(rows)
-                velocity[w] = momentum * velocity[w] + gradient
-                weights[w] -= rate * velocity[w]
+                slot[w] = kept * slot[w] + factor * gradient
+            mean += (slot - mean) / step
+            between = (1 - beta) * slot + beta * mean
+            weights[:] = between if free else weights - rate * slot
             if step % local_steps == 0:
-                weights[:] = weights.mean(axis=0)
-        return weights.mean(axis=0), velocity.mean(axis=0)
+                for part in (weights, slot, mean) if free else (weights,):
+                    part[:] = part.mean(axis=0)
+        return weights.mean(axis=0), slot.mean(axis=0)
 
-    @parameterized.parameters((2, 4, 0.0), (4, 3, 0.9), (8, 1, 0.9), (4, 50, 0.5))
-    def test_is_the_plain_loop(self, workers, local_steps, momentum):
+    @parameterized.parameters(
+        (2, 4, 0.0), (4, 3, 0.9), (8, 1, 0.9), (4, 50, 0.5), (4, 3, 0.5, True)
+    )
+    def test_is_the_plain_loop(self, workers, local_steps, beta, free=False):
         def network() -> keras.Model:
             inputs = keras.Input([3])
             return keras.Model(inputs, keras.layers.Dense(1, use_bias=False)(inputs))
 
-        point = {"learning_rate": 0.05, "momentum": momentum}
+        name = "schedule_free_sgd" if free else "momentum"
+        point = {"learning_rate": 0.05, "beta_1" if free else "momentum": beta}
         point |= {"workers": workers, "local_steps": local_steps}
         task = Task(
             network,
-            lambda: optim.build("momentum", "constant", point, workers=workers),
+            lambda: optim.build(name, "constant", point, workers=workers),
             self.dataset,
             objective=objectives.build("squared_error"),
         )
@@ -111,9 +117,9 @@ class LinearRegressionTest(tf.test.TestCase, parameterized.TestCase):
         program.load(program.fresh_state([np.zeros((3, 1), np.float32)]), point)
         program.advance(self.rows)
         found = program.read().arrays
-        weights, velocity = self.expected(workers, local_steps, 0.05, momentum)
+        weights, slot = self.expected(workers, local_steps, 0.05, beta, free)
         self.assertAllClose(found[0], weights, rtol=1e-5)
-        self.assertAllClose(found[1], velocity, rtol=1e-4, atol=1e-5)
+        self.assertAllClose(found[1], slot, rtol=1e-4, atol=1e-5)
 
 
 class SynchronousTest(tf.test.TestCase, parameterized.TestCase):

@@ -11,7 +11,7 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf.core import Goal, Pruning
-from dps_tf.sparsity import tfmot
+from dps_tf.sparsity import prunable, tfmot
 from dps_tf.training import DeviceData, Program
 from dps_tf.training import strategy as strategies
 from tests.training import problems
@@ -39,6 +39,11 @@ def mixed(
     )
     data = DeviceData(problem.dataset, strategy or problems.one_device())
     return Program(task, data, problem.batch_size, **arguments)
+
+
+def in_wrappers(network):
+    pruning = Pruning(arguments={"begin_step": 2, "end_step": -1, "frequency": 4})
+    return tfmot.wrap_with_schedule(network, "tfmot_constant", 0.5, pruning, 100)
 
 
 def pruned(problem: Problem, program: Program) -> list[np.ndarray]:
@@ -113,26 +118,29 @@ class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
         other.evaluate()
         self.assertTrue(same_bits(at_once, other.read()))
 
-    def test_tfmot_prunes_in_bfloat16(self):
-        problem = Problem(optimizer="momentum")
-        program = mixed(
-            problem,
-            pruning_wrapper=lambda network: tfmot.wrap_with_schedule(
-                network,
-                "tfmot_constant",
-                0.5,
-                Pruning(arguments={"begin_step": 1, "end_step": 1, "frequency": 1}),
-                100,
-            ),
-        )
-        initial = models.initial_point(program.network, 3)
-        program.load(program.fresh_state(initial), problem.point)
-        self.assertEqual(
-            {v.dtype for v in program.pruning_wrapper.weights}, {tf.float32}
-        )
-        program.advance(problem.order(0, 10))
-        program.evaluate()
-        program.pruning_wrapper.check_reached(10)
+    def test_tfmot_prunes_in_bfloat16_however_often_it_is_evaluated(self):
+        problem = Problem(network="mlp_batch_norm", optimizer="momentum")
+        program = mixed(problem, pruning_wrapper=in_wrappers)
+        states = []
+        for interval in (40, 1):
+            problem.begin(program)
+            for step in range(0, 40, interval):
+                program.advance(problem.order(step, interval))
+                program.evaluate()
+                states.append(program.read())
+                problem.begin(program, seed=9)
+                program.load(states[-1], problem.point)
+        self.assertTrue(same_bits(states[0], states[-1]))
+        wrapper, network = program.pruning_wrapper, program.network
+        wrapper.check_reached(40)
+        values = states[0].arrays[: len(network.weights)]
+        network.set_weights(prunable.masked(network, values, wrapper.masks()))
+        inputs = problem.dataset.validation.inputs
+        found, wanted = (tf.function(m)(inputs) for m in (wrapper.model, network))
+        self.assertAllEqual(found, wanted)
+        for own, plain in zip(wrapper.weights, network.weights, strict=True):
+            self.assertEqual(own.dtype, tf.float32)
+            self.assertAllEqual(own, plain)  # masks do not round
 
     def test_under_xla_as_for_a_tpu(self):
         problem = PROBLEMS["mlp"]
@@ -145,13 +153,13 @@ class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(*curves, rtol=0.02)
 
     @pytest.mark.multi_device
-    @parameterized.parameters("mlp", "batch_norm")
-    def test_mirrored(self, name):
+    @parameterized.parameters(("mlp",), ("mlp", in_wrappers), ("batch_norm",))
+    def test_mirrored(self, name, pruning_wrapper=None):
         problem = PROBLEMS[name]
         curves = []
         two = strategies.build("mirrored", devices=("CPU:0", "CPU:1"))
         for strategy in (None, two):
-            program = mixed(problem, strategy)
+            program = mixed(problem, strategy, pruning_wrapper)
             problem.begin(program)
             curves.append(problem.curve(program, 20, 10)[0])
         # Gradients are rounded to 8 bits before replicas add them up.

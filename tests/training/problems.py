@@ -124,7 +124,7 @@ class Problem:
 
     def begin(self, program: Program, seed: int = 3, **changes: float) -> None:
         """Loads a trial before its first step."""
-        initial = models.initial_point(program.model, seed)
+        initial = models.initial_point(program.network, seed)
         program.load(program.fresh_state(initial), {**self.point, **changes})
 
     def curve(

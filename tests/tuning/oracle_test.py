@@ -31,11 +31,8 @@ BAYESIAN = "keras_tuner.oracles.BayesianOptimizationOracle"
 def test_keras_tuner_knows_the_ranges_of_the_space():
     known = {p.name: p for p in hyperparameters(SPACE).space}
     assert list(known) == list(SPACE.names)
-    assert (known["learning_rate"].min_value, known["learning_rate"].max_value) == (
-        1e-4,
-        1.0,
-    )
-    assert known["learning_rate"].sampling == "log"
+    rate = known["learning_rate"]
+    assert (rate.min_value, rate.max_value, rate.sampling) == (1e-4, 1.0, "log")
     assert list(known["factor"].values) == [0.1, 0.2, 0.4]
     assert (known["decay_steps"].min_value, known["decay_steps"].max_value) == (10, 20)
 
@@ -50,13 +47,16 @@ def test_adaptive_search_is_log_uniform_in_one_minus_momentum(u):
 
 
 @pytest.mark.parametrize("name", [RANDOM, BAYESIAN])
-def test_adaptive_oracle_takes_seed_0_for_a_seed(name):
-    def drawn(seed: int) -> list[dict]:
-        oracle = adaptive_oracle(name, {}, SPACE, 3, seed)
-        return [oracle.populate_space(str(i))["values"] for i in range(3)]
+def test_each_seed_of_a_study_has_draws_of_its_own(name):
+    space = Space.from_dict({"rate": ("log", 1e-4, 1.0)})
+
+    def drawn(seed: int) -> list[float]:
+        oracle = adaptive_oracle(name, {}, space, 3, seed)
+        return [oracle.populate_space(str(i))["values"]["rate"] for i in range(3)]
 
     assert drawn(0) == drawn(0)
-    assert drawn(0) != drawn(1)
+    # Nor do the draws of one seed come again, later, under another.
+    assert len({value for seed in range(9) for value in drawn(seed)}) == 27
 
 
 def test_arguments_go_to_the_oracle():

@@ -10,7 +10,7 @@ import pytest
 
 from dps_tf.analysis import repeats
 from dps_tf.analysis.loading import load
-from dps_tf.core import UserError, repeat_study
+from dps_tf.core import Space, UserError, repeat_study
 from dps_tf.store import LocalFiles, StudyReader
 from tests.made_up.small_sweeps import BINDINGS, configured, launched, trained
 from tests.made_up.specifications import specification
@@ -35,6 +35,17 @@ def test_repeats_have_the_points_of_the_study_and_other_seeds():
     other = repeat_study(study, best[:1], 3)
     seeds = {study.cell.seed, again.cell.seed, other.cell.seed}
     assert len(seeds | {repeat_study(study, best, 2).cell.seed}) == 4
+
+
+def test_each_point_is_repeated_with_the_names_that_it_has():
+    points = ({"learning_rate": 0.1}, {"learning_rate": 0.2, "momentum": 0.9})
+    study = specification(
+        explicit_points=points, points=2, space=Space(()), fixed={"decay": 0.5}
+    )
+    # Rows of a table have all columns, with NaN for what a trial lacks.
+    rows = [{"decay": 0.5, "momentum": np.nan, **point} for point in points]
+    again = repeat_study(study, rows[::-1], 2)
+    assert again.workload.explicit_points == points[::-1] * 2
 
 
 @pytest.mark.parametrize("change", ["sweep.repeats = -1", "sweep.repeated_points = 0"])

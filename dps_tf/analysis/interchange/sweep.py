@@ -222,7 +222,7 @@ def cell_tables(runs: Runs, goal: Goal) -> StoredTables:
     crossed = crossings(
         goal,
         len(runs.trials),
-        np.asarray(codes, np.int64),
+        np.where(evaluations[goal.metric].isna(), -1, codes).astype(np.int64),
         evaluations["step"].to_numpy(np.int64),
         evaluations[goal.metric].to_numpy(np.float64),
         np.zeros(len(evaluations), bool),
@@ -276,6 +276,11 @@ def _outcomes(runs: Runs, crossed: Crossings, budget: int) -> pd.DataFrame:
     status = runs.trials["status"].to_numpy(object)
     end = runs.trials["steps"].to_numpy(np.int64)
     reached, diverged = np.isfinite(crossed.sure), status == INFEASIBLE
+    # A run is known as far as the goal's metric was evaluated, not as it was trained.
+    evaluated = np.unique(runs.evaluations["step"].to_numpy(np.int64))
+    spacing = np.diff(evaluated, prepend=0).max(initial=0)
+    unseen = ~(reached | diverged) & (crossed.last + max(spacing, 1) <= end)
+    end = np.where(unseen, crossed.last, end)
     is_open = (status == INCOMPLETE) | (end < budget)
     outcomes = [
         trial_outcome(reached=met, diverged=lost, failed=False, is_open=more)

@@ -45,8 +45,7 @@ class Ratio(Estimate):
 
     Attributes:
         probability: that it is greater than 1; no more than 0.5 where the lower end is
-            open by c1, which may be less than any that is allowed, and no less where
-            the upper end is.
+            open, since data do not refuse a ratio of 0, and no less where the upper is.
         p_adjusted: twice the probability of the less likely side of 1, adjusted for
             all ratios of the comparison (Holm 1979); NaN where the pair is refused.
         within: the least factor X such that the ratio lies between 1/X and X with the
@@ -260,28 +259,28 @@ def _distribution(one: Part, other: Part, joint: Posterior) -> Distribution:
     return Distribution.of(values, widths, weights * joint.slices[kept][:, None, None])
 
 
-def _open_ends(quantity: str, curve: LawFit, other: LawFit) -> tuple[set[str], ...]:
-    """Returns the constants that open the lower and the upper end of a ratio.
+def _open_ends(quantity: str, curve: LawFit, other: LawFit) -> tuple[bool, bool]:
+    """Returns whether the lower and the upper end of a ratio are open.
 
     A constant that may be 0 may make the ratio 0, or infinite where it divides.
     """
     above, below = _TERMS[quantity]
     return (
-        {above} & curve.unresolved | {below} & other.unresolved,
-        {above} & other.unresolved | {below} & curve.unresolved,
+        above in curve.unresolved or below in other.unresolved,
+        above in other.unresolved or below in curve.unresolved,
     )
 
 
 def _ratio(
-    law: Distribution, level: float, open_by: tuple[set[str], ...], verdict: str
+    law: Distribution, level: float, is_open: tuple[bool, bool], verdict: str
 ) -> Ratio:
     """Returns a ratio with its open ends; its p_adjusted is not adjusted yet."""
-    low, high = open_by
+    low, high = is_open
     estimate = Estimate.of(law, level, not low, not high)
     above = law.probability_above(1.0)
-    # c1 may be less than any c1 that is allowed: that it is more cannot be found.
-    above = min(above, 0.5) if "c1" in low else above
-    above = max(above, 0.5) if "c1" in high else above
+    # Data do not refuse a ratio of 0 (of infinity): the prior alone would exclude it.
+    above = min(above, 0.5) if low else above
+    above = max(above, 0.5) if high else above
     distance = np.abs(law.middles)
     order = np.argsort(distance)
     total = np.cumsum(law.masses[order])

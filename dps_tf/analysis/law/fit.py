@@ -209,11 +209,13 @@ class LawFit:
     def prediction(self, batch_size: Floats) -> Floats:
         """Returns low and high of K* of a further study, in steps, [2, b].
 
-        Wider than `band` by the scatter of K* about the law; the rounding of K* to its
-        evaluations is left out.
+        Wider than `band` by the scatter of K* about the law, the shift of a seed and
+        the noise of its observations; the rounding of K* to its evaluations is left
+        out.
         """
         draws, levels = self.posterior.draws(), tails(self.level)
-        return np.transpose([np.quantile(draws.further(b), levels) for b in batch_size])
+        studies = [draws.further(b, self.observations.rms_noise) for b in batch_size]
+        return np.transpose([np.quantile(study, levels) for study in studies])
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fit without its data; None stands for infinity."""

@@ -49,6 +49,8 @@ class Observations:
         noise: [n] octaves, standard deviation of log2 K* that repeats show, or 0. It
             adds to the residual scale, in squares, so that noisy cells weigh less.
         seed: [n] which study of the curve it belongs to, from 0.
+        interval: [n] evaluation interval, in steps, of a K* that is no bound; NaN where
+            unknown. By default the width of the bracket.
     """
 
     batch_size: Floats
@@ -56,6 +58,7 @@ class Observations:
     high: Floats
     noise: Floats
     seed: Codes
+    interval: Floats
 
     @classmethod
     def of(
@@ -65,6 +68,7 @@ class Observations:
         bracket_low: ArrayLike | None = None,
         noise: ArrayLike | None = None,
         seed: ArrayLike | None = None,
+        interval: ArrayLike | None = None,
     ) -> Observations:
         """Returns checked observations; each argument is an attribute of the class.
 
@@ -100,8 +104,11 @@ class Observations:
                     f"{_ALLOWED.get(name, 'a positive number')}."
                 )
         codes, _ = pd.factorize(np.asarray(np.zeros(len(b)) if seed is None else seed))
-        order = np.argsort(b, kind="stable")
-        return cls(b[order], low[order], high[order], spread[order], codes[order])
+        every = np.asarray(empty if interval is None else interval, np.float64)
+        every = np.where(every > 0, every, high - low)
+        every = np.where(np.isinf(high) | (low == 0) | np.isnan(low), np.nan, every)
+        at = np.argsort(b, kind="stable")
+        return cls(b[at], low[at], high[at], spread[at], codes[at], every[at])
 
     @classmethod
     def from_results(cls, results: pd.DataFrame) -> Observations:
@@ -133,6 +140,7 @@ class Observations:
             np.where(is_beyond, beyond, low),
             noise,
             results.get("seed", pd.Series(0, results.index)).to_numpy(),
+            _floats(results, "evaluation_interval"),
         )
         return cls.of(*(values[used | is_beyond] for values in columns))
 
@@ -187,10 +195,9 @@ class Observations:
         return np.asarray(np.isinf(self.high) | (self.low == 0), np.bool_)
 
     @property
-    def interval(self) -> Floats:
-        """The evaluation interval of each K*, in steps; NaN where unknown; [n]."""
-        inside = ~(self.is_bound | self.is_exact)
-        return np.where(inside, self.high - self.low, np.nan)
+    def rms_noise(self) -> float:
+        """The root mean square of the noise, in octaves."""
+        return float(np.sqrt(np.mean(self.noise**2)))
 
     @property
     def seeds(self) -> int:

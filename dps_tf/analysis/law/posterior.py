@@ -98,25 +98,31 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of a posterior, each [d]: c1 (examples^a), c2 (steps), a and the scale."""
+    """Draws of a posterior, each [d]: c1 (examples^a), c2 (steps), a and the scale.
+
+    `shift` is the standard deviation of a seed's shift, in octaves as the scale.
+    """
 
     c1: Floats
     c2: Floats
     exponent: Floats
     scale: Floats
+    shift: Floats
 
     def steps(self, batch_size: float | Floats) -> Floats:
         """Returns c1/B^a + c2 of each draw, in steps: [d], or [d, n] at n sizes."""
         power = np.power.outer(batch_size, self.exponent)
         return np.asarray((self.c1 / power + self.c2).T, np.float64)
 
-    def further(self, batch_size: float) -> Floats:
+    def further(self, batch_size: float, noise: float = 0.0) -> Floats:
         """Returns K* of a further study at a batch size for each draw, in steps.
 
-        The scatter about the curve is in it; the rounding to evaluations is not.
+        The scatter about the curve, the shift of a seed and `noise` (octaves) are in
+        it; the rounding to evaluations is not.
         """
         z = norm.ppf(_spread_out(len(self.c1), 5))
-        return np.asarray(self.steps(batch_size) * np.exp2(self.scale * z), np.float64)
+        octaves = z * np.sqrt(self.scale**2 + self.shift**2 + noise**2)
+        return np.asarray(self.steps(batch_size) * np.exp2(octaves), np.float64)
 
 
 @dataclass(frozen=True)
@@ -255,7 +261,8 @@ class Posterior:
         lattice = self.lattice
         log_scale = lattice.scale_step * (_spread_out(number, 4) - 0.5)
         scale = lattice.scale[s] * np.exp(log_scale)
-        return Draws(np.exp2(c1), np.exp2(c2), lattice.exponent[s], scale)
+        shift = scale * lattice.effect[s]
+        return Draws(np.exp2(c1), np.exp2(c2), lattice.exponent[s], scale, shift)
 
 
 def _spread_out(number: int, which: int) -> Floats:

@@ -160,8 +160,8 @@ def joint_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
         Column(
             "moves",
             "What moves",
-            "The constants whose interval does not hold a ratio of 1. Neither: the "
-            "curves are too short or too much alike to say.",
+            "The constants whose ratio is told apart from 1, adjusted for all ratios "
+            "of the workload and goal (Holm 1979), or why they are not compared.",
         ),
         Column("searches", "Unlike searches", UNLIKE_SEARCHES),
     )
@@ -170,12 +170,14 @@ def joint_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
 
 
 def moves_text(ratio: CurveRatio) -> str:
-    """Returns which of c1 and c2 differ, and in which direction, such as `c1 up`."""
+    """Returns which of c1 and c2 differ, such as `c1 up`, or why none is compared."""
+    if ratio.c1.verdict.startswith("refused"):
+        return ratio.c1.verdict
     listing = [
         f"{name} {'up' if getattr(ratio, name).value > 1 else 'down'}"
         for name in ratio.moves
     ]
-    return ", ".join(listing) or "neither"
+    return ", ".join(listing) or "neither is told apart"
 
 
 def effect_sentences(
@@ -195,7 +197,7 @@ def effect_sentences(
 
 def _verdict(ratio: CurveRatio) -> str:
     if not ratio.moves:
-        return "neither moves for sure"
+        return moves_text(ratio)
     if len(ratio.moves) == 2:
         return "both move"
     [moves] = ratio.moves
