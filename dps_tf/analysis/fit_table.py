@@ -193,17 +193,7 @@ def curves_of_table(
             varying = [name for name in varying if name != "seed"]
         names = pd.Series([curve_label(row, varying) for _, row in frame.iterrows()])
     groups = frame.groupby(names.to_numpy(object), sort=False)
-    cells = [name for name in ("batch_size", "seed") if name in frame.columns]
-    curves = {str(name): part for name, part in groups}
-    for name, part in curves.items():
-        again = part.loc[part[cells].duplicated().to_numpy(), cells]
-        if "seed" in cells and len(again):
-            size, seed = map(str, again.astype(object).to_numpy()[0])
-            raise UserError(
-                f"curve {name!r} has batch size {size} of seed {seed} twice: give each "
-                "study once."
-            )
-    return curves
+    return {str(name): part for name, part in groups}
 
 
 def text_of(table: TableFit) -> str:

@@ -123,6 +123,13 @@ class Observations:
         0 and those in which every trial diverged are left out.
         """
         require(results, ["batch_size", "steps_to_result"], "results")
+        if "seed" in results.columns:
+            cells = results[["batch_size", "seed"]].astype(str)
+            for size, seed in cells[cells.duplicated()].to_numpy():
+                raise UserError(
+                    f"a curve has batch size {size} of seed {seed} twice: give each "
+                    "study once."
+                )
         names = ("steps_to_result", "bracket_low", "noise")
         steps, low, noise = (_floats(results, name) for name in names)
         used, beyond = ~np.isnan(steps), low
