@@ -1,7 +1,8 @@
 """Does the gradient noise scale order c1/c2? Rank correlation and slope over curves.
 
 McCandlish et al. 2018 expect the two to agree in order of magnitude. `associated` asks
-how well they go together over curves of several optimizers, within each workload.
+how well they go together over curves of several optimizers or sparsities, within each
+workload or across workloads.
 """
 
 from __future__ import annotations
@@ -57,13 +58,17 @@ def measured_curves(
     return [curve for curve in found if np.isfinite(curve.noise)]
 
 
-def associated(curves: Sequence[Curve]) -> dict[str, tuple[float, Floats]]:
+def associated(
+    curves: Sequence[Curve], across: bool = False
+) -> dict[str, tuple[float, Floats]]:
     """Returns value and replicates of `rank` and `slope`, as in NAMES.
 
     They are Spearman's rank correlation of noise scale and c1/c2, and the slope of
     log c1/c2 on log noise scale by least squares. The workload is a fixed effect:
     ranks are those within a workload, and ranks and logarithms count from their mean
-    within it. With one workload both are the plain statistics.
+    within it. With one workload both are the plain statistics, and so they are
+    `across` workloads, where all curves are ranked together; as each workload keeps its
+    number of curves, the replicates are about these workloads, not about others.
 
     The value is that of the medians of c1/c2. A replicate draws c1/c2 of every curve
     from its posterior, the curves independently, and then the curves of each workload
@@ -91,6 +96,11 @@ def associated(curves: Sequence[Curve]) -> dict[str, tuple[float, Floats]]:
         picked = random.integers(len(own), size=(REPLICATES, len(own)))
         critical = np.take_along_axis(np.transpose(each), picked, axis=1)
         drawn.append((noise[picked], critical))
+    if across:
+        plain, drawn = (
+            [tuple(np.concatenate(side, axis=1) for side in zip(*groups, strict=True))]
+            for groups in (plain, drawn)
+        )
     values, found = statistics(plain), statistics(drawn)
     return {
         name: (float(values[name][0]), found[name][np.isfinite(found[name])])
@@ -114,15 +124,19 @@ def _moments(x: Floats, y: Floats) -> Floats:
 
 
 def order(
-    statistic: str, studies: Sequence[str], curves: Sequence[Curve], of: str
+    statistic: str,
+    studies: Sequence[str],
+    curves: Sequence[Curve],
+    of: str,
+    across: bool = False,
 ) -> Evidence:
     """Returns a statistic of `associated` as evidence against 0; `of`: which scale."""
-    value, replicates = associated(curves)[statistic]
+    value, replicates = associated(curves, across)[statistic]
     low, high = np.quantile(replicates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     p = 2 * min((replicates > 0).mean(), (replicates < 0).mean())
     within = float(np.quantile(np.abs(replicates), LEVEL))
     about = f"{NAMES[statistic]} of {of} and c1/c2 over {len(curves)} curves"
-    about = f"{about} {files(studies)}"
+    about = f"{about}{' across workloads' * across} {files(studies)}"
     found = value, low, high, float(p), within
     counted = {"seeds": len(curves), "replicates": "curves"}
     return Evidence(about, tuple(studies), *found, null=0, **counted)

@@ -112,11 +112,16 @@ class Records(Tables):
         return wide.melt(names, var_name="quantity", value_name="value")
 
     def noise_order(
-        self, statistic: str, *studies: str, geometry: str = "optimizer"
+        self,
+        statistic: str,
+        *studies: str,
+        geometry: str = "optimizer",
+        across: bool = False,
     ) -> Evidence:
         """Returns how noise scale and c1/c2 go together over the curves of tables.
 
-        `statistic` is `rank` or `slope`, `geometry` is `optimizer` or `Euclidean`; see
+        `statistic` is `rank` or `slope`, `geometry` is `optimizer` or `Euclidean`,
+        `across` ranks the curves of all workloads together; see
         `noise_scales.associated`.
         """
         prefix = {"optimizer": "optimizer_", "Euclidean": ""}[geometry]
@@ -124,7 +129,7 @@ class Records(Tables):
         for study in studies:
             measured = self._measured(f"{study}_measurements")
             curves += measured_curves(study, self.table(study), measured, prefix)
-        return order(statistic, studies, curves, f"{geometry} noise scale")
+        return order(statistic, studies, curves, f"{geometry} noise scale", across)
 
     def paired(
         self,

@@ -2,15 +2,16 @@
 
     python gin_configs/optimizers/noise_scales.py
 
-reads the tables beside this file whose winners were measured with `--optimizer_noise`,
-`STEM_measurements.csv`, and writes `noise_scales.png`: on the left the Euclidean noise
-scale, on the right that in the geometry of the optimizer. Bars of c1/c2 are its
-intervals, bars of a noise scale run from its least to its greatest single measurement;
-on the dotted line both are equal. A color for each optimizer, a mark for each table.
+reads TABLES and the measurements beside them and writes `noise_scales.png`: on the left
+the Euclidean noise scale, on the right that in the geometry of the optimizer, where it
+was measured. Bars of c1/c2 are its intervals, bars of a noise scale run from its least
+to its greatest single measurement; on the dotted line both are equal. A color for each
+optimizer, a mark for each table, and beside the mark the sparsity of a pruned network.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,12 @@ from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.tables import study_key
 
 HERE = Path(__file__).parent
+TABLES = (
+    HERE / "fashion_mnist_fc",
+    HERE / "text_transformer",
+    HERE.parent / "lee2021" / "fashion_mnist_curves",
+    HERE.parent / "lee2021" / "mnist_curves",
+)
 GEOMETRIES = {
     "": "Euclidean noise scale",
     "optimizer_": "Noise scale in the geometry of the optimizer",
@@ -35,31 +42,33 @@ GEOMETRIES = {
 TICKS = tuple(4**n for n in range(10))
 
 
-def compared(folder: Path) -> pd.DataFrame:
+def compared(tables: Sequence[Path]) -> pd.DataFrame:
     """Returns a row a curve and geometry: prefix, table, curve, noise and c1/c2."""
     found = []
-    for path in sorted(folder.glob("*_measurements.csv")):
-        wide = read_csv(path)
-        if "optimizer_noise_scale" not in wide:
-            continue
-        stem = path.name.removesuffix("_measurements.csv")
-        cells = read_csv(folder / f"{stem}.csv")
+    for path in tables:
+        wide = read_csv(path.with_name(f"{path.name}_measurements.csv"))
+        cells = read_csv(path.with_name(f"{path.name}.csv"))
         names = [*study_key(wide), "trial", "step", "examples"]
         long = wide.melt(names, var_name="quantity", value_name="value")
         curves = curves_of(cells, naming(cells))
         for prefix in GEOMETRIES:
+            if f"{prefix}noise_scale" not in wide:
+                continue
             single = measured_on_best(curves, long, f"{prefix}noise_scale")
             rows = beside_critical(
                 curves, single[single["value"] > 0], averaged(curves, long, prefix)
             )
-            found.append(rows.assign(prefix=prefix, table=stem))
-    return pd.concat(found, ignore_index=True)
+            found.append(rows.assign(prefix=prefix, table=path.name))
+    points = pd.concat(found, ignore_index=True)
+    # Curves of sparsities are labelled "WORKLOAD, OPTIMIZER: sparsity S".
+    named = points["label"].str.extract(r"^(?:.*, )?(\w+)(?:: sparsity (.*))?$")
+    return points.assign(optimizer=named[0], sparsity=named[1].astype(float))
 
 
-def draw(folder: Path = HERE) -> style.Figure:
+def draw(tables: Sequence[Path] = TABLES) -> style.Figure:
     """Returns the figure: a panel for each geometry."""
-    points = compared(folder)
-    colors = style.assign_styles(sorted(points["curve"].unique()))
+    points = compared(tables)
+    colors = style.assign_styles(sorted(points["optimizer"].unique()))
     marks = dict(zip(sorted(points["table"].unique()), style.MARKERS, strict=False))
     numbers = points.filter(regex="^(noise|critical)").to_numpy(float)
     numbers = numbers[np.isfinite(numbers) & (numbers > 0)]
@@ -72,7 +81,7 @@ def draw(folder: Path = HERE) -> style.Figure:
             style.log2_axis(axis, "y")
             axis.plot(ends, ends, ":", color=style.MUTED, linewidth=1)
             for row in points[points["prefix"] == prefix].to_dict("records"):
-                color = colors[row["curve"]].color
+                color = colors[row["optimizer"]].color
                 x, y = row["noise"], row["critical"]
                 # An open end runs off the axis.
                 high = min(row["critical_high"], 2 * ends[1])
@@ -81,6 +90,14 @@ def draw(folder: Path = HERE) -> style.Figure:
                 across = [row["noise_low"], row["noise_high"]]
                 axis.plot(across, [y, y], color=color, linewidth=0.6)
                 axis.plot([x], [y], marks[row["table"]], color=color, markersize=7)
+                if row["sparsity"] > 0:
+                    axis.annotate(
+                        f"{row['sparsity']:g}",
+                        (x, y),
+                        (5, 4),
+                        textcoords="offset points",
+                        fontsize=8,
+                    )
             axis.set(xlim=ends, ylim=ends, xlabel=f"{geometry} (examples)")
             style.batch_ticks(axis, [n for n in TICKS if ends[0] < n < ends[1]])
         axes[0].set_ylabel("c1/c2 (examples)")

@@ -61,12 +61,11 @@ def test_values_of_one_workload_are_those_of_scipy(docs):
 
 def test_statistics_of_each_row_are_those_of_scipy(docs):
     x, y = np.random.default_rng(2).integers(0, 5, (2, 30, 8)).astype(float)
-    found = docs.statistics([(x, y)])
-    for row in range(30):
-        truth = stats.spearmanr(x[row], y[row]).statistic
-        np.testing.assert_allclose(found["rank"][row], truth, atol=1e-12)
-        slope = stats.linregress(x[row], y[row]).slope
-        np.testing.assert_allclose(found["slope"][row], slope, atol=1e-12)
+    found, rows = docs.statistics([(x, y)]), list(zip(x, y, strict=True))
+    ranks = [stats.spearmanr(*row).statistic for row in rows]
+    np.testing.assert_allclose(found["rank"], ranks, atol=1e-12)
+    slopes = [stats.linregress(*row).slope for row in rows]
+    np.testing.assert_allclose(found["slope"], slopes, atol=1e-12)
 
 
 def test_a_factor_of_a_workload_changes_nothing(docs):
@@ -82,6 +81,9 @@ def test_a_factor_of_a_workload_changes_nothing(docs):
         value, replicates = found[name]
         np.testing.assert_allclose(value, truth, atol=1e-3)
         np.testing.assert_allclose(interval(replicates), truth, atol=1e-2)
+    noise, by = np.concatenate([noise, 50 * noise]), np.repeat([300, 3 / 50**2], 5)
+    truth = stats.spearmanr(noise, by * noise**2).statistic
+    assert docs.associated(curves, across=True)["rank"][0] == pytest.approx(truth)
 
 
 def test_posterior_of_c1_c2_widens_the_slope_as_theory_has_it(docs):

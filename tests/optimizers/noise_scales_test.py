@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 
 import numpy as np
 import pytest
@@ -28,13 +27,12 @@ def script():
 def test_points_are_the_noise_scales_and_fits_of_curves(script, tmp_path):
     cells = read_csv(FOLDER / f"{STEM}.csv").query("seed == 0")
     cells.to_csv(tmp_path / f"{STEM}.csv", index=False)
-    shutil.copy(FOLDER / "text_transformer.csv", tmp_path)  # nothing was measured
     wide = read_csv(FOLDER / f"{STEM}_measurements.csv")
     for name, factor in (("gradient_square", 3.0), ("noise_trace", 12.0)):
         wide[f"optimizer_{name}"] = factor * wide[name]
     wide["optimizer_noise_scale"] = 4.0 * wide["noise_scale"]
     wide.to_csv(tmp_path / f"{STEM}_measurements.csv", index=False)
-    figure = script.draw(tmp_path)
+    figure = script.draw([tmp_path / STEM])
     fits = fit_table(read_table(tmp_path / f"{STEM}.csv")).curves
     critical = sorted(each.fit.critical_batch_size.value for each in fits)
     points = []
