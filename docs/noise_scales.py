@@ -97,10 +97,8 @@ def associated(
         critical = np.take_along_axis(np.transpose(each), picked, axis=1)
         drawn.append((noise[picked], critical))
     if across:
-        plain, drawn = (
-            [tuple(np.concatenate(side, axis=1) for side in zip(*groups, strict=True))]
-            for groups in (plain, drawn)
-        )
+        # Each group is x, y of [d, n]: all curves in one.
+        plain, drawn = ([np.concatenate(of, axis=2)] for of in (plain, drawn))
     values, found = statistics(plain), statistics(drawn)
     return {
         name: (float(values[name][0]), found[name][np.isfinite(found[name])])
