@@ -104,22 +104,25 @@ def draw(folder: Path = HERE) -> style.Figure:
 
 
 def constants(cells: pd.DataFrame) -> pd.DataFrame:
-    """Returns c1 and c2 of SGD over those of the dense network, by a joint fit.
+    """Returns c1 and c2 of SGD over those of the dense network.
 
-    Columns: sparsity, quantity, ratio, low, high; one row for each sparsity and
-    quantity, of curves with MINIMUM_POINTS batch sizes or more.
+    They are those of the tables in README.md: by a joint fit of all curves with
+    MINIMUM_POINTS batch sizes or more, of one residual scale. Columns: sparsity,
+    quantity, ratio, low, high; one row for each sparsity and quantity.
     """
-    sgd = cells[cells["optimizer"] == "sgd"]
     curves = {
-        f"{sparsity:g}": curve
-        for sparsity, rows in sgd.groupby("sparsity")
+        f"{optimizer} {sparsity:g}": curve
+        for (optimizer, sparsity), rows in cells.groupby(["optimizer", "sparsity"])
         for curve in observations_by_curve(rows, seeds_together=True).values()
         if curve.batch_sizes >= MINIMUM_POINTS
     }
-    ratios = compare(curves, "0").to_frame()
-    ratios["sparsity"] = ratios["curve"].astype(float)
-    kept = ratios[ratios["quantity"].isin(["c1", "c2"])]
-    return kept[["sparsity", "quantity", "ratio", "low", "high"]]
+    ratios = compare(curves, "sgd 0").to_frame()
+    names = ratios["curve"].str
+    kept = ratios[names.startswith("sgd ") & ratios["quantity"].isin(["c1", "c2"])]
+    sparsity = kept["curve"].str.removeprefix("sgd ").astype(float)
+    return kept.assign(sparsity=sparsity)[
+        ["sparsity", "quantity", "ratio", "low", "high"]
+    ]
 
 
 def draw_constants(folder: Path = HERE) -> style.Figure:
