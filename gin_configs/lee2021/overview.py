@@ -4,8 +4,8 @@
 
 reads tables beside this file and writes three figures. From `*_curves.csv`:
 `overview.png` has a panel for each data set and optimizer (as figure 3 of Lee et al.
-2021) and a curve for each sparsity; lines are fits of c1/B + c2 where four batch sizes
-or more were measured, dotted ones perfect scaling. `constants.png` has c1 and c2 of SGD
+2021) and a curve for each sparsity; lines are fits of c1/B + c2, dotted ones perfect
+scaling. `constants.png` has c1 and c2 of SGD
 over those of the dense network, by a joint fit of each data set, with 95 % intervals.
 From `causes_measurements.csv`: `causes_sparsity.png` has what may be the causes, over
 those in the dense network, at equal steps and at equal training loss.
@@ -35,10 +35,7 @@ DATA_SETS = {
     "cifar10": "CIFAR-10",
 }
 OPTIMIZERS = {"sgd": "SGD", "momentum": "momentum", "nesterov": "Nesterov"}
-BATCH_SIZES = (8, 32, 128, 512, 2048)
 SPARSITIES = (0.0, 0.5, 0.7, 0.9)
-FITTED = 4
-"""Batch sizes of a curve from which on its fit is drawn."""
 SHIFTS = (-0.03, -0.01, 0.01, 0.03)
 """By which marks at one sparsity are set apart."""
 CAUSES = {
@@ -59,11 +56,11 @@ def curves_by_sparsity(cells: pd.DataFrame) -> Curves:
     """Returns the curves of one panel, each with the name of its sparsity."""
     named = naming(cells)
     curves = curves_of(cells, named)
-    sizes = curves.cells.groupby(["panel", "curve"])["batch_size"].nunique()
-    fits = {key: fit for key, fit in curves.fits.items() if sizes[key] >= FITTED}
     names = curves.cells.groupby("curve")["sparsity"].first().map("{:g}".format)
     rows = curves.plot_rows.assign(curve=curves.plot_rows["curve"].map(names))
-    renamed = {(panel, names[curve]): fit for (panel, curve), fit in fits.items()}
+    renamed = {
+        (panel, names[curve]): fit for (panel, curve), fit in curves.fits.items()
+    }
     return Curves(named, curves.cells, rows, renamed)
 
 
@@ -75,6 +72,7 @@ def draw(folder: Path = HERE) -> style.Figure:
         figure = style.new_figure(11.4, 0.4 + 3.4 * len(measured))
         axes = small_axes(figure, 3 * len(measured), 3)
         for row, (name, cells) in enumerate(measured.items()):
+            sizes = sorted(cells["batch_size"].unique())
             [goal] = cells["goal"].unique()
             to_goal = f"{DATA_SETS[name]} to {goal.split()[-1]}"
             of_row = axes[3 * row : 3 * row + 3]
@@ -93,9 +91,10 @@ def draw(folder: Path = HERE) -> style.Figure:
                 lines = fit_lines(curves, panel)
                 draw_steps_to_result(axis, curves.plot_rows, lines, line_styles)
             drawn = [axis.get_ylim() for axis in of_row if axis.has_data()]
+            ends = {"xlim": (0.75 * sizes[0], 1.3 * sizes[-1])}
             for axis in of_row:
-                axis.set(ylim=(np.min(drawn), np.max(drawn)), xlim=(6, 2700))
-                style.batch_ticks(axis, BATCH_SIZES)
+                axis.set(ylim=(np.min(drawn), np.max(drawn)), **ends)
+                style.batch_ticks(axis, sizes)
         handles = style.curve_handles(
             {f"sparsity {s}": line_style for s, line_style in line_styles.items()}
         )
@@ -108,7 +107,8 @@ def constants(cells: pd.DataFrame) -> pd.DataFrame:
 
     They are those of the tables in README.md: by a joint fit of all curves with
     MINIMUM_POINTS batch sizes or more, of one residual scale. Columns: sparsity,
-    quantity, ratio, low, high; one row for each sparsity and quantity.
+    quantity, ratio, low, high; one row for each sparsity and quantity, and none without
+    two such curves.
     """
     curves = {
         f"{optimizer} {sparsity:g}": curve
@@ -116,10 +116,13 @@ def constants(cells: pd.DataFrame) -> pd.DataFrame:
         for curve in observations_by_curve(rows, seeds_together=True).values()
         if curve.batch_sizes >= MINIMUM_POINTS
     }
-    ratios = compare(curves, "sgd 0").to_frame()
-    names = ratios["curve"].str
-    kept = ratios[names.startswith("sgd ") & ratios["quantity"].isin(["c1", "c2"])]
-    sparsity = kept["curve"].str.removeprefix("sgd ").astype(float)
+    of_sgd = {f"sgd {sparsity:g}": sparsity for sparsity in SPARSITIES}
+    pairs = [(name, "sgd 0") for name in [*of_sgd][1:] if name in curves]
+    if "sgd 0" not in curves or not pairs:
+        return pd.DataFrame()
+    ratios = compare(curves, pairs=pairs).to_frame()
+    kept = ratios[ratios["quantity"].isin(["c1", "c2"])]
+    sparsity = kept["curve"].map(of_sgd)
     return kept.assign(sparsity=sparsity)[
         ["sparsity", "quantity", "ratio", "low", "high"]
     ]
