@@ -39,7 +39,7 @@ from dps_tf.analysis.law import (
     fit_law,
 )
 from dps_tf.analysis.published import read_published
-from dps_tf.analysis.searches import search_of_results
+from dps_tf.analysis.searches import searches_of_results
 from dps_tf.analysis.wording import and_list, number
 
 _UNSTATED = ("16 trials in 1 dimension", "48 trials in 2 dimensions")
@@ -204,8 +204,8 @@ class Tables:
     def _searches(self, study: str) -> dict[str, str]:
         """Returns what K* of each curve are the best of; see `_UNSTATED`."""
         return {
-            name: search_of_results(rows) or _UNSTATED[name.startswith("Nesterov")]
-            for name, rows in self._rows(study).items()
+            name: text or _UNSTATED[name.startswith("Nesterov")]
+            for name, text in searches_of_results(self._rows(study)).items()
         }
 
     def unlike_searches(self, study: str, curve: str, other: str) -> str:

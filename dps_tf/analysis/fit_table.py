@@ -16,7 +16,7 @@ import pandas as pd
 
 from dps_tf.analysis import law, regimes
 from dps_tf.analysis.interchange.foreign_files import numbers_of, read_csv
-from dps_tf.analysis.searches import search_of_results
+from dps_tf.analysis.searches import searches_of_results
 from dps_tf.analysis.tables import curve_key, curve_label, require
 from dps_tf.analysis.wording import number, p_text, with_interval
 from dps_tf.core import UserError, check_positive, printable
@@ -138,7 +138,7 @@ def fit_table(
     )
     if len(usable) > 1:
         level, margin = settings.level, settings.margin
-        searches = {name: search_of_results(parts[name]) for name in usable}
+        searches = searches_of_results(parts)
         comparison = law.compare(
             usable, reference, margin=margin, level=level, searches=searches
         )

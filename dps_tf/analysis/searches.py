@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import pandas as pd
 
@@ -22,26 +22,39 @@ def search_of_studies(studies: pd.DataFrame) -> str:
     return _text(studies["points"], sizes, kind)
 
 
-def search_of_results(results: pd.DataFrame) -> str:
-    """Returns the search of a curve in words, from its rows of a results table.
+def searches_of_results(curves: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+    """Returns the search of each curve in words, from its rows of a results table.
 
-    A metaparameter counts as tuned if the best trials have more than one value of it.
-    Where cells differ in their numbers of trials, diverged trials were replaced, and do
-    not count. The text is empty for a table without numbers of trials.
+    A metaparameter counts as tuned if best trials have more than one value of it in any
+    curve of that workload and optimizer. Where cells differ in their numbers of trials,
+    diverged trials were replaced, and do not count. The text is empty for a table
+    without numbers of trials.
     """
+    tuned: dict[tuple[str, ...], set[str]] = {}
+    for rows in curves.values():
+        tuned.setdefault(_family(rows), set()).update(_varied(rows))
+    return {name: _search(rows, tuned[_family(rows)]) for name, rows in curves.items()}
+
+
+def _family(results: pd.DataFrame) -> tuple[str, ...]:
+    names = [name for name in ("workload", "optimizer") if name in results]
+    return tuple(map(str, results[names].iloc[0]))
+
+
+def _varied(results: pd.DataFrame) -> list[str]:
+    fixed = {*study_key(results), *entries("results"), "curve", "batch_size"}
+    numbers = results.select_dtypes("number")
+    counts = numbers.drop(columns=[*fixed], errors="ignore").nunique()
+    return [n for n in counts[counts > 1].index if not n.endswith("_at_result")]
+
+
+def _search(results: pd.DataFrame, tuned: Collection[str]) -> str:
     if not {"trials", "infeasible"} <= set(results.columns):
         return ""
-    fixed = {*study_key(results), *entries("results"), "curve", "batch_size"}
-    tuned = [
-        name
-        for name in results.select_dtypes("number").columns
-        if name not in fixed and not str(name).endswith("_at_result")
-    ]
-    size = int((results[tuned].nunique() > 1).sum())
     trials = results["trials"]
     if trials.nunique() > 1:
         trials = trials - results["infeasible"]
-    return _text(trials, {size} - {0}, "trial")
+    return _text(trials, {len(tuned)} - {0}, "trial")
 
 
 def _text(points: pd.Series, sizes: Collection[int], kind: str) -> str:

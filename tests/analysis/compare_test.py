@@ -136,10 +136,8 @@ def test_what_data_do_not_refuse_is_never_concluded():
 
 
 def test_report_fit_and_documents_give_the_same_table(tmp_path, monkeypatch):
-    sweep = dataclasses.replace(
-        SWEEP, optimizers=("sgd", "nesterov"), sparsities=(0.0,)
-    )
-    tables = make(sweep)
+    of = {"optimizers": ("sgd", "nesterov"), "sparsities": (0.0,)}
+    tables = make(dataclasses.replace(SWEEP, **of))
     wanted = tables.compare("optimizer sgd")
     assert set(wanted["searches"]) == {
         "16 points in 2 dimensions against 16 points in 1 dimension"

@@ -54,6 +54,10 @@ def test_curves_are_fitted_apart_and_together():
     assert fitted.exponent.low < 1 < fitted.exponent.high
     [ratio] = fit_table(frame, reference="momentum").comparison.ratios
     assert ratio.reference == "momentum"
+    # The best trials of one curve are all one point; both are of one optimizer.
+    searched = frame.assign(trials=16, infeasible=0, learning_rate=[*B, *B**0])
+    [ratio] = fit_table(searched.assign(optimizer="sgd")).comparison.ratios
+    assert ratio.searches == ""
 
 
 def test_what_tells_rows_apart_makes_curves():

@@ -62,8 +62,7 @@ def test_two_batch_sizes_have_no_fit_and_no_cells_say_so(overview, tmp_path):
         rows = sgd[sgd["batch_size"] <= 512].sort_values("batch_size")[:sizes]
         rows.to_csv(tmp_path / "mnist_curves.csv", index=False)
         shown = panels(overview.draw(tmp_path))
-        of_sgd = shown["MNIST to 0.02, SGD"].collections
-        assert len(of_sgd) == 1 + fits  # brackets, band
+        assert len(shown["MNIST to 0.02, SGD"].collections) == 1 + fits
         [text] = shown["MNIST to 0.02, momentum"].texts
         assert text.get_text() == "not measured"
         assert overview.constants(rows).empty
