@@ -36,6 +36,7 @@ from evidence import (
     pooled_error,
     quotient,
 )
+from noise_scales import Curve as MeasuredCurve
 from noise_scales import measured_curves, order
 from recorded_tables import Tables
 from workloads import estimate, plain_name, refuses_law
@@ -64,6 +65,7 @@ class Records(Tables):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._measured_with_products = functools.cache(self._measurements)
+        self._curves_with_noise = functools.cache(self._with_noise)
         self._environment = jinja2.Environment(
             undefined=jinja2.StrictUndefined, autoescape=False, finalize=_shown
         )
@@ -111,6 +113,10 @@ class Records(Tables):
         names = [*study_key(wide), "trial", "step", "examples"]
         return wide.melt(names, var_name="quantity", value_name="value")
 
+    def _with_noise(self, study: str, prefix: str) -> list[MeasuredCurve]:
+        measured = self._measured(f"{study}_measurements")
+        return measured_curves(study, self.table(study), measured, prefix)
+
     def noise_order(
         self,
         statistic: str,
@@ -125,10 +131,9 @@ class Records(Tables):
         `noise_scales.associated`.
         """
         prefix = {"optimizer": "optimizer_", "Euclidean": ""}[geometry]
-        curves = []
-        for study in studies:
-            measured = self._measured(f"{study}_measurements")
-            curves += measured_curves(study, self.table(study), measured, prefix)
+        curves = [
+            c for study in studies for c in self._curves_with_noise(study, prefix)
+        ]
         return order(statistic, studies, curves, f"{geometry} noise scale", across)
 
     def paired(

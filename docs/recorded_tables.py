@@ -68,6 +68,7 @@ class Tables:
         self._joint_fits = functools.cache(self._joint_fit)
         self._rows = functools.cache(self._curves_of_table)
         self._curves = functools.cache(self._observations)
+        self._searches = functools.cache(self._searches_of_table)
         self._exponent_of = functools.cache(lambda curves: exponent_of(dict(curves)))
 
     def table(self, study: str) -> pd.DataFrame:
@@ -201,7 +202,7 @@ class Tables:
         table = read_table(self._folder / f"{study}.csv")
         return curves_of_table(table, seeds_together=True)
 
-    def _searches(self, study: str) -> dict[str, str]:
+    def _searches_of_table(self, study: str) -> dict[str, str]:
         """Returns what K* of each curve are the best of; see `_UNSTATED`."""
         return {
             name: text or _UNSTATED[name.startswith("Nesterov")]

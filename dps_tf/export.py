@@ -10,12 +10,7 @@ from absl import flags
 
 from dps_tf._tensorflow import import_tensorflow
 from dps_tf.cli import flags as common
-from dps_tf.cli.command_line import (
-    FINISHED,
-    command,
-    import_modules,
-    tell_of_damage,
-)
+from dps_tf.cli.command_line import FINISHED, command, import_modules, tell_of_damage
 from dps_tf.core import UserError
 
 common.section("What is saved")

@@ -12,12 +12,7 @@ import pandas as pd
 from dps_tf.analysis.plan import WORK
 from dps_tf.cli import sweep_plan
 from dps_tf.cli.command_line import import_ray
-from dps_tf.cli.sweep_plan import (
-    RecordedChoice,
-    SweepRecords,
-    asked_cells,
-    plan_text,
-)
+from dps_tf.cli.sweep_plan import RecordedChoice, SweepRecords, asked_cells, plan_text
 from dps_tf.core import StudySpecification, UserError
 from dps_tf.store import absolute, files_for
 from dps_tf.training import explain

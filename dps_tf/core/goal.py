@@ -160,12 +160,6 @@ class Goal:
         rounding = sys.float_info.epsilon * sum(map(abs, recent))
         return np.where(abs(mean - self.threshold) < rounding, self.threshold, mean)
 
-    def first_met(self, values: Sequence[float]) -> int | None:
-        """Returns the position of the first evaluation at which the goal is met."""
-        ends = range(self.window, len(values) + 1)
-        met = (n - 1 for n in ends if self.is_met(values[n - self.window : n]))
-        return next(met, None)
-
     def is_stricter_than(self, other: Goal) -> bool:
         """Returns whether each curve that meets this goal has met the other one too.
 

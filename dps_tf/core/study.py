@@ -32,10 +32,6 @@ FLOAT32 = "float32"
 """The precision of imported runs that do not name theirs."""
 PRECISIONS = (FLOAT32, "mixed_bfloat16")
 """Types in which the network computes; variables, loss and updates are float32."""
-MAY_GROW = ("points", "finishers", "step_budget", "max_draws", "goal")
-"""Fields that may grow when a study continues: the result is as if all had been asked
-for at once. The goal may become stricter, unless evaluations stop at it. Where an
-oracle chose points by scores, goal and step_budget stay, as scores follow from both."""
 
 
 def is_further(column: str) -> bool:

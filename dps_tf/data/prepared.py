@@ -19,12 +19,7 @@ from dps_tf.core import UserError, check_known
 from dps_tf.data.arrays import Arrays, has_arrays, open_arrays, write_arrays
 from dps_tf.data.dataset import Source, identity, split_indices, split_key
 from dps_tf.data.raw import PUBLISHED, content_sum
-from dps_tf.data.transforms import (
-    SCALINGS,
-    Whitening,
-    image_augmentation,
-    pixel_counts,
-)
+from dps_tf.data.transforms import SCALINGS, Whitening, image_augmentation, pixel_counts
 
 _T = TypeVar("_T")
 Report = Callable[[str], None]
@@ -118,9 +113,7 @@ def images(name: str) -> Callable[..., Source]:
     """
 
     def load_images(
-        data_dir: Path | None,
-        augmentation: Sequence[str] = (),
-        pixels: str = WHITENED,
+        data_dir: Path | None, augmentation: Sequence[str] = (), pixels: str = WHITENED
     ) -> Source:
         """Returns the published images; `given_test` is the published test set."""
         folder = _require(name, data_dir)
@@ -183,11 +176,7 @@ def add_arrays(name: str, folder: Path) -> None:
             indices = split_indices(split.partition("(")[0], count, held, 0)
             parts = [source.examples(rows) for rows in indices[:2]]
             hashes[split_key(split, parts)] = identity(source, split, parts)
-    facts = {
-        **read.facts,
-        "split_hashes": hashes,
-        "published": PUBLISHED[name].content,
-    }
+    facts = {**read.facts, "split_hashes": hashes, "published": PUBLISHED[name].content}
     write_arrays(folder / ARRAYS, [(read.inputs, read.labels)], facts)
 
 

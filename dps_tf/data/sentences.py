@@ -23,12 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from dps_tf.core import UserError
-from dps_tf.data.arrays import (
-    has_arrays,
-    open_arrays,
-    verify_arrays,
-    write_arrays,
-)
+from dps_tf.data.arrays import has_arrays, open_arrays, verify_arrays, write_arrays
 from dps_tf.data.dataset import Source
 from dps_tf.data.prepared import (
     Report,

@@ -350,9 +350,7 @@ def test_prediction_is_wider_than_the_band_and_its_share_of_new_studies_is_right
 def nesterov():
     """K* that fall 45 times, two of them bounds."""
     return Observations.of(
-        [8, 32, 128, 512, 2048],
-        [4320, 1160, 312, 160, 95],
-        [4240, 1130, 304, 0, 0],
+        [8, 32, 128, 512, 2048], [4320, 1160, 312, 160, 95], [4240, 1130, 304, 0, 0]
     )
 
 
@@ -461,3 +459,7 @@ def test_seeds_of_a_curve_share_a_shift_that_c1_and_c2_know_of():
     # c1/c2 does not feel the shift, and is known much better for it.
     assert together.critical_batch_size.octaves < apart.critical_batch_size.octaves / 2
     assert together.c2.octaves > 2 * together.critical_batch_size.octaves / 3
+    # Each slice has a grid of its own, and next to nothing at its rim.
+    density = together.posterior.log_density
+    density = density - density.max(axis=(1, 2), keepdims=True)
+    assert max(density[:, [0, -1]].max(), density[:, :, [0, -1]].max()) < -10

@@ -20,12 +20,7 @@ from dps_tf.analysis.published import read_published
 from dps_tf.analysis.report import curves, naming, page, regimes
 from dps_tf.analysis.report.assembly import assemble
 from dps_tf.analysis.report.cautions import cautions
-from dps_tf.analysis.report.content import (
-    CAPTION,
-    Caution,
-    Report,
-    ReportContext,
-)
+from dps_tf.analysis.report.content import CAPTION, Caution, Report, ReportContext
 from dps_tf.analysis.report.headline import headline
 from dps_tf.analysis.report.health import best_of_n_table
 from dps_tf.analysis.report.measurements import averaged, noise_table

@@ -162,10 +162,7 @@ def test_a_table_of_something_else_is_not_written_over(tmp_path):
 
 
 def test_a_study_that_is_recorded_from_several_sweeps_is_that_of_one(tmp_path):
-    for stem, parts in (
-        ("one", [(4, 8, 16)]),
-        ("several", [(16,), (8,), (4, 16)]),
-    ):
+    for stem, parts in (("one", [(4, 8, 16)]), ("several", [(16,), (8,), (4, 16)])):
         for sizes in parts:
             recorded(tmp_path / stem, Sweep(batch_sizes=sizes))
     # A cell that is under way is left out.

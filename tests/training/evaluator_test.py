@@ -249,11 +249,10 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
             DIGITS.begin(program, seed=trial)
             early = DIGITS.curve(program, 80, 4, seed=trial)[1]
             steps = [
-                goal.first_met([found.metrics[ERROR] for found in evaluations])
+                [goal.reaches(at.metrics[ERROR]) for at in evaluations].index(True)
                 for evaluations in (exactly(DIGITS, 80, 4, trial), early)
             ]
             self.assertEqual(*steps)
-            self.assertIsNotNone(steps[0])
 
     def test_looks_first_at_what_was_wrong_the_last_time(self):
         problem = Problem()
@@ -317,12 +316,11 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
         problem.begin(early)
         reached = []
         for program in (exact, early):
-            accuracies = [
-                found.metrics["validation/accuracy"]
-                for found in problem.curve(program, 60, 5)[1]
+            is_reached = [
+                goal.reaches(at.metrics["validation/accuracy"])
+                for at in problem.curve(program, 60, 5)[1]
             ]
-            reached.append(goal.first_met(accuracies))
-        self.assertIsNotNone(reached[0])
+            reached.append(is_reached.index(True))
         self.assertEqual(*reached)
 
     def test_goal_on_cross_entropy_is_refused(self):

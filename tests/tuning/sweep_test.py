@@ -10,12 +10,7 @@ from functools import partial
 
 import pytest
 
-from dps_tf.core import (
-    StudyResult,
-    SweepSpecification,
-    TrialResult,
-    UserError,
-)
+from dps_tf.core import StudyResult, SweepSpecification, TrialResult, UserError
 from dps_tf.store import LocalFiles, Lock, LockLost, Owner, SweepLayout, read_json
 from dps_tf.tuning import sweep
 from dps_tf.tuning.interruption import Interrupted

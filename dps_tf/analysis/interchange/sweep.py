@@ -25,12 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.interchange.checks import (
-    COMPLETE,
-    INCOMPLETE,
-    INFEASIBLE,
-    named,
-)
+from dps_tf.analysis.interchange.checks import COMPLETE, INCOMPLETE, INFEASIBLE, named
 from dps_tf.analysis.interchange.run_tables import Runs
 from dps_tf.analysis.tables import cell_name, require_metric, study_key
 from dps_tf.core import (

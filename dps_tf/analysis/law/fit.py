@@ -234,7 +234,7 @@ class LawFit:
         }
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=128)
 def fit_law(observations: Observations, level: float = LEVEL) -> LawFit:
     """Returns the law fitted to one curve.
 

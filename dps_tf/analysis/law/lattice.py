@@ -14,7 +14,7 @@ from dps_tf.analysis.tables import Floats
 NEGLIGIBLE = 11.0
 """Nats below the maximum: 2e-5 of it."""
 _NEGLIGIBLE_EXPONENT = 8.0
-_EFFECTS = (0.125, 0.375, 0.625, 0.875)
+EFFECTS = np.array([0.125, 0.375, 0.625, 0.875])
 """Share of the seeds in the variance of a K*, uniform beforehand: middles of cells."""
 
 
@@ -41,8 +41,11 @@ class Lattice:
     shape: tuple[int, int, int]
 
     @classmethod
-    def of(cls, ranges: Ranges, shape: tuple[int, int], seeds: int) -> Lattice:
-        """Returns a lattice in ranges; `shape`: numbers of scales and of exponents."""
+    def of(cls, ranges: Ranges, shape: tuple[int, int], effects: Floats) -> Lattice:
+        """Returns a lattice in ranges; `shape`: numbers of scales and of exponents.
+
+        `effects` has EFFECTS, or 0 for a single seed.
+        """
         low, high = ranges.scales
         step = (high - low) / shape[0]
         log_scale = np.asarray(low + step * (np.arange(shape[0]) + 0.5), np.float64)
@@ -50,14 +53,13 @@ class Lattice:
         count = shape[1] if ends[0, 0] < ends[0, 1] else 1
         a_step = (ends[:, 1] - ends[:, 0]) / count
         log_a = ends[:, :1] + a_step[:, None] * (np.arange(count) + 0.5)
-        share = np.array(_EFFECTS if seeds > 1 else (0.0,))
-        full = (shape[0], count, len(share))
+        full = (shape[0], count, len(effects))
         s, a, e, width = (
             np.broadcast_to(values, full).ravel()
             for values in (
                 log_scale[:, None, None],
                 log_a[:, :, None],
-                np.sqrt(share / (1 - share)),
+                np.sqrt(effects / (1 - effects)),
                 a_step[:, None, None],
             )
         )

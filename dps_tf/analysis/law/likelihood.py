@@ -156,20 +156,19 @@ class Observations:
         kept = ~self.is_bound
         return Observations(*(values[kept] for values in vars(self).values()))
 
-    def without_brackets(self) -> Observations:
-        """Returns them with exact K* amid brackets, whose half widths are noise.
+    def without_brackets(self, share: float) -> Observations:
+        """Returns them with exact K* amid brackets, a share of half widths as noise.
 
-        Their likelihood is wider than that of the brackets, and quicker: it says where
-        that is not 0.
+        Of a share of 1 their likelihood is wider than that of brackets; 1/sqrt(3) is
+        the standard deviation within one.
         """
-        inside = ~(self.is_bound | self.is_exact)
-        ends = np.log2(np.where(inside, (self.low, self.high), 1.0))
-        noise = np.hypot(self.noise, (ends[1] - ends[0]) / 2)
+        inside = self.half_width > 0
+        middle = self.high * np.exp2(-self.half_width)
         return replace(
             self,
             low=np.where(inside, np.nan, self.low),
-            high=np.where(inside, np.exp2(ends.mean(axis=0)), self.high),
-            noise=np.where(inside, noise, self.noise),
+            high=np.where(inside, middle, self.high),
+            noise=np.hypot(self.noise, share * self.half_width),
         )
 
     def __len__(self) -> int:
@@ -189,6 +188,13 @@ class Observations:
     def is_exact(self) -> Bools:
         """Which steps-to-result have no bracket, [n]."""
         return np.isnan(self.low)
+
+    @property
+    def half_width(self) -> Floats:
+        """Half of each bracket in octaves, 0 where K* is exact or a bound; [n]."""
+        inside = ~(self.is_bound | self.is_exact)
+        low, high = np.where(inside, (self.low, self.high), 1.0)
+        return np.asarray(np.log2(high / low) / 2, np.float64)
 
     @property
     def middle(self) -> Floats:
@@ -233,10 +239,7 @@ def _followed(results: pd.DataFrame) -> Floats:
 
 
 def log_likelihood(
-    observations: Observations,
-    curve: Floats,
-    variance: Floats,
-    effect: Floats,
+    observations: Observations, curve: Floats, variance: Floats, effect: Floats
 ) -> Floats:
     """Returns the log-likelihood of curves at residual scales, [...].
 
@@ -270,8 +273,7 @@ def _over_shifts(
     shift that the middles of brackets ask for.
     """
     precision, pull, value = tau**-2, 0.0, -np.log(tau)
-    octaves = np.log2(observations.high / np.fmax(observations.low, 1e-9))
-    rounding = np.where(observations.is_exact, 0.0, octaves**2 / 12)
+    rounding = observations.half_width**2 / 3
     for i in rows[~observations.is_bound[rows]]:
         total = variance[i] + observations.noise[i] ** 2 + rounding[i]
         off = np.log2(observations.middle[i]) - curve[i]

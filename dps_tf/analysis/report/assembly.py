@@ -12,12 +12,7 @@ import pandas as pd
 
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report.cautions import cautions
-from dps_tf.analysis.report.content import (
-    Part,
-    Report,
-    ReportContext,
-    section_of,
-)
+from dps_tf.analysis.report.content import Part, Report, ReportContext, section_of
 from dps_tf.analysis.report.curves import curves_of
 from dps_tf.analysis.report.effects import effects_part
 from dps_tf.analysis.report.generalization import generalization_part

@@ -25,11 +25,7 @@ from dps_tf.analysis.report.curves import Curves, curves_of, fit_lines
 from dps_tf.analysis.report.drawing import draw_steps_to_result
 from dps_tf.analysis.report.learning_curves import training_figures
 from dps_tf.analysis.report.naming import naming
-from dps_tf.analysis.report.published import (
-    draw_published,
-    for_chart,
-    published_marks,
-)
+from dps_tf.analysis.report.published import draw_published, for_chart, published_marks
 from dps_tf.analysis.report.regimes import BARS, DEFINITION, draw_regimes, regimes_of
 from dps_tf.analysis.report.style import Axes, Figure, LineStyle
 from dps_tf.analysis.wording import and_list, count, percent, steps

@@ -9,12 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.law import Observations, fit_law
-from dps_tf.analysis.repeats import (
-    noise_of_search,
-    pooled_noise,
-    summary,
-    with_noise,
-)
+from dps_tf.analysis.repeats import noise_of_search, pooled_noise, summary, with_noise
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
@@ -43,9 +38,7 @@ _COLUMNS = (
     Column("median", "Median", "Steps to result of the repeats."),
     Column("range", "Range", "Least to greatest of the repeats."),
     Column(
-        "optimism",
-        "Median / K*",
-        "Above 1, K* is lower than its point is on average.",
+        "optimism", "Median / K*", "Above 1, K* is lower than its point is on average."
     ),
     Column("noise", "Noise, octaves", "Standard deviation of log2 steps."),
 )
