@@ -238,21 +238,28 @@ class Records(Tables):
         about = f"c1/c2 of {plain_name(curve)}, {names}, {files([one, other])}"
         return of_distribution(about, (one, other), over(*ends), 1)
 
-    def steps_at(
-        self, study: str, columns: str, size: int, one: str, other: str
-    ) -> Evidence:
-        """Returns K* of one curve over another at a batch size.
+    def steps_at(self, study: str, curve: str, reference: str, size: int) -> Evidence:
+        """Returns K* of a curve over that of a reference at one batch size.
 
         The noise of each K* is the greatest that studies had, as this one has neither
         seeds nor finishers.
+
+        Raises:
+            ValueError: one of the two K* is a bound.
         """
-        k = np.log2(self.steps(study, columns).loc[size])
-        about = f"K\\* at {size}, {one} / {other}, {_NOISE} octaves of noise each,"
-        about = f"{about} {files([study])}"
-        error = _NOISE * np.sqrt(2)
-        found = of_t(about, (study,), (k[one] - k[other], error, np.inf), 1)
-        curves = f"{columns} {one}", f"{columns} {other}"
-        return replace(found, searches=self.unlike_searches(study, *curves))
+        cells = [
+            self.curve(study, name).set_index("batch_size").loc[size]
+            for name in (curve, reference)
+        ]
+        if any(pd.notna(cell["at_boundary"]) for cell in cells):
+            raise ValueError(f"a K* at {size} of {curve} or {reference} is a bound")
+        octaves = np.log2(cells[0]["steps_to_result"] / cells[1]["steps_to_result"])
+        names = f"{plain_name(curve)} / {plain_name(reference)}"
+        about = (
+            f"K\\* at {size}, {names}, {_NOISE} octaves of noise each, {files([study])}"
+        )
+        found = of_t(about, (study,), (octaves, _NOISE * np.sqrt(2), np.inf), 1)
+        return replace(found, searches=self.unlike_searches(study, curve, reference))
 
     def fall(
         self, studies: Sequence[str], columns: str, one: str, other: str, sizes: Sizes
