@@ -44,7 +44,7 @@ class Lattice:
     def of(cls, ranges: Ranges, shape: tuple[int, int], effects: Floats) -> Lattice:
         """Returns a lattice in ranges; `shape`: numbers of scales and of exponents.
 
-        `effects` has EFFECTS, or 0 for a single seed.
+        `effects` has some of EFFECTS, or 0 for a single seed.
         """
         low, high = ranges.scales
         step = (high - low) / shape[0]
