@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from dps_tf.analysis import repeats
 from dps_tf.workloads import reading
 from dps_tf.workloads.reading import read_configuration
 from tests.launch.dry_runs import dry_run
@@ -315,6 +316,20 @@ def test_a_curve_of_one_table_is_compared_with_that_of_another(tmp_path):
     found = records.law_of_tables("one", "other", "sgd")
     assert found.value == pytest.approx(4, rel=0.05)
     assert found.studies == ("one", "other")
+
+
+def test_k_of_two_curves_at_one_size_has_the_noise_of_both_and_is_no_bound(tmp_path):
+    table = {"curve": ["one", "other"] * 2, "batch_size": [16, 16, 64, 64]}
+    table |= {"steps_to_result": [800, 200, 400, 100]}
+    table |= {"at_boundary": [None, None, None, "momentum"]}
+    pd.DataFrame(table).to_csv(tmp_path / "k.csv", index=False)
+    records = module("quantities").Records(tmp_path)
+    found = records.steps_at("k", "one", "other", 16)
+    spread = 2 ** (stats.norm.ppf(0.975) * np.hypot(*[max(repeats.STATED_NOISE)] * 2))
+    expected = pytest.approx([4 / spread, 4, 4 * spread])
+    assert [found.low, found.value, found.high] == expected
+    with pytest.raises(ValueError, match=r"K\* at 64 of one or other is a bound"):
+        records.steps_at("k", "one", "other", 64)
 
 
 def test_falls_are_compared_by_the_seeds_that_both_curves_have(tmp_path):
