@@ -61,7 +61,7 @@ class TurnReport:
         metrics: columns of the curve if the evaluation was reached, else None.
         is_bound: whether the validation metrics do not count as meeting the goal: they
             are bounds (see `evaluation = "goal"`), or of a network still to be pruned.
-        diverged_step: step whose loss or metric was not finite, if that happened.
+        diverged_step: step whose loss, metric or pruned weight was not finite, if any.
         steps_executed: number of updates made in this turn.
         seconds: wall time of the turn.
         data_wait: part of `seconds` that training and evaluation waited for data.

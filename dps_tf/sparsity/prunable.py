@@ -116,17 +116,17 @@ def masked(
 
 def entries_outside(
     network: keras.Model, values: Sequence[np.ndarray], masks: Sequence[np.ndarray]
-) -> Iterator[tuple[int, int]]:
-    """Yields (place, number of entries that are not zero although their mask is zero).
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields (place, the entries that are not zero although their mask is zero).
 
     One pair for each trainable variable with such entries; `place` is its position
     among the trainable variables. `values` and `masks` are ordered as for `masked`.
     """
     pairs = zip(trainable_positions(network), masks, strict=True)
     for place, (position, mask) in enumerate(pairs):
-        outside = int(np.count_nonzero(values[position][np.asarray(mask) == 0]))
-        if outside:
-            yield place, outside
+        outside = values[position][np.asarray(mask) == 0]
+        if outside.any():
+            yield place, outside[outside != 0]
 
 
 @dataclass(frozen=True)

@@ -138,8 +138,8 @@ def _require_zero(
 ) -> None:
     for place, outside in entries_outside(model, model.get_weights(), masks):
         raise UserError(
-            f"{variables[place].name} has {outside} entries outside of its mask that "
-            "are not zero: multiply the weights by the masks before exporting"
+            f"{variables[place].name} has {len(outside)} entries outside of its mask "
+            "that are not zero: multiply the weights by the masks before exporting"
         )
 
 

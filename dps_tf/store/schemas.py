@@ -221,7 +221,7 @@ MEANINGS = {
     "steps_to_result": "First evaluated step at which the trial met the goal; else NA.",
     "bracket_low": "Step of the evaluation before `steps_to_result`, or 0.",
     "end_step": "Last step of the trial's record.",
-    "diverged_step": "Step whose loss or metric was not finite; else NA.",
+    "diverged_step": "Step of a loss, metric or pruned weight not finite; else NA.",
     "error": "Text of the error that ended a trial; NA for others.",
     "initial_seed": "Seed of the trial's initial weights; -1 where it is not known.",
     "order_seed": "Seed of the trial's order of examples; -1 where it is not known.",

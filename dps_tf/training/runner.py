@@ -172,8 +172,8 @@ class TrainingRunner(Runner):
                 is_bound = evaluation.is_bound or self._is_too_dense(program, step)
                 metrics = self._with_further_splits(program, step, metrics, is_bound)
         reached = program.read()
-        if metrics is not None:
-            self._check_sparsity(program, job.trial, reached)
+        if metrics is not None and not self._is_sparse(program, job.trial, reached):
+            metrics, is_bound, diverged = None, False, True
         return TurnReport(
             trial=job.trial,
             state=reached,
@@ -190,20 +190,27 @@ class TrainingRunner(Runner):
         """Returns whether a turn that ends at a step evaluates there."""
         return step == job.until
 
-    def _check_sparsity(
-        self, program: Program, trial: int, reached: TrialState
-    ) -> None:
-        """Raises UserError unless all entries outside of a trial's masks are zero."""
+    def _is_sparse(self, program: Program, trial: int, reached: TrialState) -> bool:
+        """Returns whether a trial's pruned entries are zero; false if it diverged.
+
+        Where weights are not finite, ReLUs may still hide it from the loss.
+
+        Raises:
+            UserError: the optimizer moves pruned entries.
+        """
         masks = self._mask_set(trial).masks
         if masks is None:
-            return
+            return True
         for place, outside in entries_outside(program.network, reached.arrays, masks):
+            if not np.isfinite(outside).all():
+                return False
             raise UserError(
-                f"trial {trial} has {outside} pruned entries of "
+                f"trial {trial} has {len(outside)} pruned entries of "
                 f"{program.network.trainable_variables[place].name} that are not zero "
                 f"after {reached.step} steps, so it is no result of its sparsity: the "
                 f"optimizer {program.optimizer.name!r} moves them"
             )
+        return True
 
     def _with_further_splits(
         self, program: Program, step: int, metrics: dict[str, float], is_bound: bool

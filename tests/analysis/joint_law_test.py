@@ -28,10 +28,7 @@ def curve(rng, c1, c2, interval=0, power=1.0):
 
 def test_only_what_differs_is_said_to_move():
     rng = np.random.default_rng(0)
-    curves = {
-        "sgd": curve(rng, 5e5, 3000, 50),
-        "momentum": curve(rng, 5e5, 1000, 50),
-    }
+    curves = {"sgd": curve(rng, 5e5, 3000, 50), "momentum": curve(rng, 5e5, 1000, 50)}
     ratio = compare(curves, "sgd").ratios[0]
     assert ratio.moves == ("c2",)
     assert ratio.c1.low < 1 < ratio.c1.high and ratio.c1.verdict == "equal within 1.25"

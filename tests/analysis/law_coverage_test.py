@@ -14,12 +14,7 @@ import pytest
 
 from dps_tf.analysis.law import Observations, fit_law
 from tests.analysis.coverage import CASES, coverage_of
-from tests.analysis.sweeps import (
-    first_passage,
-    minimum_factor,
-    sweep,
-    sweep_at_edge,
-)
+from tests.analysis.sweeps import first_passage, minimum_factor, sweep, sweep_at_edge
 
 BATCH_SIZES = 2.0 ** np.arange(0, 16, 2)
 

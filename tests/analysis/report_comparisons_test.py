@@ -9,14 +9,7 @@ import pytest
 from dps_tf.analysis import loading
 from dps_tf.analysis.fit_table import fit_table
 from dps_tf.analysis.law import Observations, compare
-from dps_tf.analysis.report import (
-    assembly,
-    curves,
-    law,
-    naming,
-    regimes,
-    write_report,
-)
+from dps_tf.analysis.report import assembly, curves, law, naming, regimes, write_report
 from dps_tf.analysis.report.content import ReportContext
 from dps_tf.analysis.report.curves import effects
 from dps_tf.analysis.report.measurements import smoothness_part

@@ -21,10 +21,7 @@ class ConcurrencyTest(tf.test.TestCase, parameterized.TestCase):
         ("mlp", Problem(optimizer="nesterov", schedule="linear", smoothing=True)),
         # Residual sums make AddN operations, whose temporaries are named in a space
         # that all graphs of a process share.
-        (
-            "resnet8",
-            Problem(problems.images(), "resnet8", "momentum", smoothing=True),
-        ),
+        ("resnet8", Problem(problems.images(), "resnet8", "momentum", smoothing=True)),
         ("simple_cnn", Problem(problems.images(side=16), "simple_cnn", "adam")),
         ("batch_norm", Problem(network="mlp_batch_norm", smoothing=True)),
         (

@@ -11,6 +11,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models, optim
+from dps_tf._keras import keras
 from dps_tf.core import Job, UserError
 from dps_tf.sparsity import MaskSet
 from dps_tf.training import DeviceData, Program, TrainingRunner
@@ -43,14 +44,30 @@ class Mistaken(Mixing):
     ELEMENTWISE: ClassVar[bool] = True
 
 
+class Exploding(Mixing):
+    """Leaves entries that are zero as no number."""
+
+    ELEMENTWISE: ClassVar[bool] = True
+
+    def update(self, variable, slots, rate, gradient):
+        variable.assign(tf.where(variable == 0, np.nan, variable))
+
+
+def hiding() -> keras.Model:
+    """Returns a network whose outputs are finite, as behind some ReLUs."""
+    network = PROBLEM.task.network()
+    outputs = keras.layers.Lambda(tf.math.multiply_no_nan, arguments={"y": 0.0})
+    return keras.Model(network.inputs, outputs(network.output))
+
+
 class Derived(optim.OPTIMIZERS["sgd"]):
     """Updates otherwise than the class that it is derived from, and claims nothing."""
 
     update = Mixing.update
 
 
-def program_of(optimizer, strategy=None) -> Program:
-    task = dataclasses.replace(PROBLEM.task, optimizer=optimizer)
+def program_of(optimizer, strategy=None, **parts) -> Program:
+    task = dataclasses.replace(PROBLEM.task, optimizer=optimizer, **parts)
     held = DeviceData(task.dataset, strategy or problems.one_device())
     return Program(task, held, PROBLEM.batch_size)
 
@@ -120,8 +137,8 @@ class MatrixUpdateTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class RealisedSparsityTest(tf.test.TestCase):
-    def turn(self, optimizer):
-        program = program_of(optimizer)
+    def turn(self, optimizer, **parts):
+        program = program_of(optimizer, **parts)
         masks = tuple(masks_of(program))
         runner = TrainingRunner(
             [program], 0, prune=lambda trial, initial: MaskSet(masks, 0.3)
@@ -130,9 +147,14 @@ class RealisedSparsityTest(tf.test.TestCase):
         return runner.run(0, job, lambda: False)
 
     def test_network_that_is_not_as_sparse_as_its_masks_is_no_result(self):
-        self.assertEqual(self.turn(Mixing).step, 4)
+        found = self.turn(Mixing)
+        self.assertEqual((found.step, found.diverged_step), (4, None))
         with self.assertRaisesRegex(UserError, "trial 2 has .* not zero after 4 steps"):
             self.turn(Mistaken)
+
+    def test_weights_that_are_no_numbers_behind_a_finite_loss_are_a_divergence(self):
+        found = self.turn(Exploding, network=hiding)
+        self.assertEqual((found.diverged_step, found.metrics), (4, None))
 
 
 if __name__ == "__main__":

@@ -29,10 +29,7 @@ from dps_tf.training import (
     evaluation,
     streamed_data,
 )
-from dps_tf.training.streamed_data import (
-    ExampleStream,
-    data_wait,
-)
+from dps_tf.training.streamed_data import ExampleStream, data_wait
 from tests.training import problems
 from tests.training.noted_rows import NotedRows
 from tests.training.problems import SMALL, Problem, error_of, same_bits
