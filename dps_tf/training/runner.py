@@ -193,7 +193,7 @@ class TrainingRunner(Runner):
     def _is_sparse(self, program: Program, trial: int, reached: TrialState) -> bool:
         """Returns whether a trial's pruned entries are zero; false if it diverged.
 
-        Where weights are not finite, ReLUs may still hide it from the loss.
+        Where weights are not finite, a compiled ReLU may hide it from the loss.
 
         Raises:
             UserError: the optimizer moves pruned entries.

@@ -54,7 +54,7 @@ class Exploding(Mixing):
 
 
 def hiding() -> keras.Model:
-    """Returns a network whose outputs are finite, as behind some ReLUs."""
+    """Returns a network whose outputs are finite, as behind a compiled ReLU."""
     network = PROBLEM.task.network()
     outputs = keras.layers.Lambda(tf.math.multiply_no_nan, arguments={"y": 0.0})
     return keras.Model(network.inputs, outputs(network.output))
