@@ -176,6 +176,16 @@ def _codes(frame: pd.DataFrame, rows: pd.DataFrame, keys: Sequence[str]) -> Code
     return np.asarray(places, np.int64)
 
 
+def winner_at_end(results: pd.DataFrame) -> Bools:
+    """Returns of which cells the best trial lies at an end of its range.
+
+    A wider range might give a smaller K*, so that theirs is an upper bound.
+    """
+    ends = results.get("at_boundary", pd.Series("", results.index))
+    # A column of empty cells is read as numbers.
+    return ends.astype(object).fillna("").ne("").to_numpy(bool)
+
+
 def study_goal(study: pd.Series) -> Goal:
     """Returns the goal of one row of `studies`."""
     return Goal(

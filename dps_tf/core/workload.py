@@ -110,7 +110,8 @@ class Workload:
         split: `seeded`, `first` or `last` of the file, `lee2021` for the published
             split, or `given` for the validation set that the source has.
         split_seed: seed of `seeded`, `first` and `last`.
-        validation_examples: size of the validation split; None is a tenth.
+        validation_examples: size of the validation split; None is the data set's own
+            number, and a tenth with the split `lee2021`.
         test: `given` for the test set that the source has, `carved` for examples of
             the same split, or `none`, which reads no test set.
         test_examples: size of a carved test set; None is that of the validation split.

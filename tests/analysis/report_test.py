@@ -551,10 +551,12 @@ def test_unequal_numbers_of_trials_are_warned_of():
 def test_boundary_is_named_with_its_cells():
     tables = make(SMALL)
     results = tables.results.assign(at_boundary=["learning_rate", "", ""])
-    found = cautions_of(dataclasses.replace(tables, results=results))
-    (caution,) = [c for c in found if "boundary" in c.title]
+    changed = dataclasses.replace(tables, results=results)
+    (caution,) = [c for c in cautions_of(changed) if "boundary" in c.title]
     assert caution.title == "Best learning_rate at the boundary"
     assert caution.cells == ("sgd, batch size 16",)
+    # In fits it counts as a bound, and so it is drawn.
+    assert context_of(changed).curves.plot_rows["bound"].tolist() == ["<=", "", ""]
 
 
 def test_emptied_layers_and_missed_sparsity_are_warned_of():

@@ -1,4 +1,4 @@
-"""A sparsity method: layer-adaptive magnitudes (LAMP; Lee et al. 2021, eq. 6)."""
+"""A sparsity method: LAMP, layer-adaptive magnitudes (J. Lee et al. 2021, eq. 6)."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -26,10 +27,11 @@ def panels(figure):
 
 
 def marks(axis):
-    """Returns (batch size, K*) of the marks of a panel."""
+    """Returns (batch size, K*, whether it is hollow) of the marks of a panel."""
     lines = [x for x in axis.get_lines() if x.get_marker() not in ("None", "", None)]
+    # Bounds of one batch size stand beside one another.
     return {
-        (float(size), float(steps))
+        (2 ** round(np.log2(size)), steps, line.get_markerfacecolor() == "white")
         for line in lines
         for size, steps in zip(*line.get_data(), strict=True)
     }
@@ -43,16 +45,10 @@ def test_each_cell_is_a_mark_in_the_panel_of_its_optimizer(overview):
     ):
         cells = read_csv(SCRIPT.parent / f"{name}_curves.csv")
         for optimizer, word in overview.OPTIMIZERS.items():
-            [axis] = [
-                axis
-                for text, axis in shown.items()
-                if text.startswith(title) and text.endswith(word)
-            ]
             of_panel = cells[cells["optimizer"] == optimizer]
-            points = zip(
-                of_panel["batch_size"], of_panel["steps_to_result"], strict=True
-            )
-            assert marks(axis) == {(float(b), float(k)) for b, k in points}
+            is_bound = of_panel["at_boundary"].notna()
+            columns = of_panel["batch_size"], of_panel["steps_to_result"], is_bound
+            assert marks(shown[f"{title}, {word}"]) == {*zip(*columns, strict=True)}
 
 
 def test_two_batch_sizes_have_no_fit_and_no_cells_say_so(overview, tmp_path):

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import erfc, log_ndtr
 
-from dps_tf.analysis.tables import Bools, Codes, Floats, require
+from dps_tf.analysis.tables import Bools, Codes, Floats, require, winner_at_end
 from dps_tf.core import UserError
 
 SCALE_FLOOR = 0.01
@@ -136,10 +136,7 @@ class Observations:
         if "steps_bound" in results.columns:
             used, is_bounded = steps > 0, results["steps_bound"] != ""
             beyond = np.where(is_bounded, _followed(results), np.nan)
-        if "at_boundary" in results.columns:
-            # A column of empty cells is read as numbers.
-            at_end = results["at_boundary"].astype(object).fillna("").ne("")
-            low = np.where(at_end & ~np.isnan(steps), 0.0, low)
+        low = np.where(winner_at_end(results) & ~np.isnan(steps), 0.0, low)
         is_beyond = np.isnan(steps) & (beyond > 0)
         columns = (
             results["batch_size"].to_numpy(np.float64),

@@ -303,7 +303,7 @@ def point_note(row: Mapping[Any, Any]) -> str:
     if row["bound"] == ">=":
         return f"at least {steps(row['steps_to_result'])}"
     if row["bound"] == "<=":
-        return f"at most {steps(row['high'])}"
+        return f"at most {steps(row['steps_to_result'])}"
     ends = f"{steps(row['low'])} to {steps(row['high'])}"
     if row["repeats"] > 1:
         median = steps(row["steps_to_result"])

@@ -14,7 +14,7 @@ from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.repeats import spread_over_seeds
 from dps_tf.analysis.report.naming import Naming
 from dps_tf.analysis.searches import search_of_studies
-from dps_tf.analysis.tables import axes_of, cell_codes, study_key
+from dps_tf.analysis.tables import axes_of, cell_codes, study_key, winner_at_end
 from dps_tf.analysis.wording import and_list
 from dps_tf.core import DENSE, Goal
 
@@ -123,11 +123,14 @@ def plot_rows_of(cells: pd.DataFrame) -> pd.DataFrame:
 
     Columns: panel, curve, batch_size, steps_to_result, low, high, bound, repeats.
     For one seed the bar is the bracket, for several it runs from the least to the
-    greatest K* and the point is their median. Cells that have neither K* nor
-    bound, and those with K* = 0, are left out.
+    greatest K* and the point is their median. A K* whose best trial lies at an end of
+    its range is a bound here, as it is in fits. Cells that have neither K* nor bound,
+    and those with K* = 0, are left out.
     """
     rows = []
     keys = ["panel", "curve", "batch_size"]
+    is_upper = cells["steps_bound"].ne("") | winner_at_end(cells)
+    cells = cells.assign(is_upper=is_upper & cells["steps_to_result"].notna())
     for key, cell in cells.groupby(keys, sort=False):
         values = _one(cell.iloc[0]) if len(cell) == 1 else _several(cell)
         # K* = 0, a goal that is met untrained, has no place on an axis of logarithms.
@@ -141,7 +144,7 @@ def _one(row: pd.Series) -> tuple[float, float, float, str] | None:
     """Returns K*, low, high and bound of a cell; None without K* or bound."""
     steps = row["steps_to_result"]
     if pd.notna(steps):
-        bound = "<=" if row["steps_bound"] else ""
+        bound = "<=" if row["is_upper"] else ""
         return float(steps), float(row["bracket_low"]), float(steps), bound
     if row["steps_bound"] == "":
         return None
@@ -156,7 +159,8 @@ def _several(cell: pd.DataFrame) -> tuple[float, float, float, str] | None:
     low, high = float(spread["steps_min"]), float(spread["steps_max"])
     # Seeds without K* lie above those with one: the median of the rest is too low.
     missing = int(spread["repeats"]) > int(spread["reached"])
-    return float(spread["steps_median"]), low, high, ">=" if missing else ""
+    bound = ">=" if missing else "<=" if cell["is_upper"].any() else ""
+    return float(spread["steps_median"]), low, high, bound
 
 
 def fit_lines(curves: Curves, panel: str) -> pd.DataFrame:

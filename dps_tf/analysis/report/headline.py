@@ -211,13 +211,11 @@ def _definition(curves: Curves, regimes: pd.DataFrame) -> str:
             "The fit is unweighted in log K*, each K* taken to lie in its bracket; "
             f"thin lines bound K* of a new study with {percent(level)}."
         )
-    if curves.fits and (curves.cells["at_boundary"] != "").any():
-        parts.append(
-            "To the fit, a K* whose best trial lies at an end of its range is an upper "
-            "bound: a wider range might give a smaller one."
-        )
     if (curves.plot_rows["bound"] != "").any():
-        parts.append("For a hollow mark the records give only a bound.")
+        parts.append(
+            "A hollow mark is a bound: the records give no more, or the best trial "
+            "lies at an end of its range, and a wider one might give a smaller K*."
+        )
     if not regimes.empty:
         parts.append(DEFINITION)
     return " ".join(part for part in parts if part)
