@@ -10,13 +10,7 @@ from pathlib import Path
 import pytest
 
 from dps_tf.analysis.loading import load
-from dps_tf.store import (
-    LocalFiles,
-    StoreError,
-    encode_event,
-    read_json,
-    read_log,
-)
+from dps_tf.store import LocalFiles, StoreError, encode_event, read_json, read_log
 from tests import interpreter
 from tests.core.naive_race import Study
 from tests.faults.victim import STUDY, TRIALS

@@ -143,7 +143,7 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
     yield from _for_cells(
         f"Best {and_list(names)} at the boundary",
         "The best value lies within 5 % of an end of its range, on its scale: a wider "
-        "range may give a smaller K*. In fits such a K* counts as an upper bound.",
+        "range may give a smaller K*. In fits and figures such a K* is an upper bound.",
         at_end,
     )
     steps, interval = cells["steps_to_result"], cells["evaluation_interval"]

@@ -159,7 +159,10 @@ def _several(cell: pd.DataFrame) -> tuple[float, float, float, str] | None:
     low, high = float(spread["steps_min"]), float(spread["steps_max"])
     # Seeds without K* lie above those with one: the median of the rest is too low.
     missing = int(spread["repeats"]) > int(spread["reached"])
-    bound = ">=" if missing else "<=" if cell["is_upper"].any() else ""
+    # What falls with the K* that are bounds is a bound itself.
+    steps = cell["steps_to_result"]
+    is_upper = steps.mask(cell["is_upper"], 0).median() < steps.median()
+    bound = ">=" if missing else "<=" if is_upper else ""
     return float(spread["steps_median"]), low, high, bound
 
 
