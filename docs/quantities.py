@@ -230,8 +230,9 @@ class Records(Tables):
             curves = self._curves(study)
             laws = dict(zip(curves, posteriors(list(curves.values())), strict=True))
             ends.append(laws[curve].critical_batch_size)
-            rows = self._rows(study)[curve].set_index("batch_size")
-            intervals.append(rows["evaluation_interval"].sort_index())
+            rows = self._rows(study)[curve][["batch_size", "evaluation_interval"]]
+            each = rows.drop_duplicates().sort_values([*rows], ignore_index=True)
+            intervals.append(each)  # Of one seed as of several.
             assert not refuses_law(self.fit(study, curve).exponent), curve
         assert intervals[0].equals(intervals[1]), "unlike evaluation intervals"
         names = " / ".join(study.rpartition("/")[2] for study in (one, other))
