@@ -25,6 +25,10 @@ _INSTRUCTION_SETS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf1
 def configure_threads(intra_op: int, inter_op: int) -> None:
     """Sets TensorFlow's numbers of threads for the life of the process.
 
+    On GPUs it also has memory taken as it is needed, so that processes can share one,
+    and turns TensorFloat-32 off, TensorFlow's default, which would round the factors
+    of float32 products to 10 bits.
+
     Args:
         intra_op: threads inside one operation. They change the bits of a trial, so
             they belong to the specification of a study. With 1, results do not
@@ -38,6 +42,9 @@ def configure_threads(intra_op: int, inter_op: int) -> None:
     # Each slot makes its own functions at the same lines of code. TensorFlow would warn
     # of one function that is traced too often.
     tf.get_logger().setLevel("ERROR")
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    for gpu in tf.config.list_physical_devices("GPU"):
+        _grow_memory(gpu)
     config = tf.config.threading
     wanted = (intra_op, inter_op)
     present = (
@@ -106,8 +113,6 @@ def build(name: str, *, devices: tuple[str, ...] = ()) -> tf.distribute.Strategy
         UserError: the name is none of these, or there is no TPU.
     """
     check_known("strategy", name, ("one_device", "mirrored", "tpu"))
-    for gpu in tf.config.list_physical_devices("GPU"):
-        _grow_memory(gpu)
     if name == "tpu":
         return tf.distribute.TPUStrategy(_local_tpu()[0])
     devices = devices or local_devices()

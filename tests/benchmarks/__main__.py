@@ -39,6 +39,9 @@ _PRICE = flags.DEFINE_float(
 _GRID_SECONDS = flags.DEFINE_string(
     "grid_seconds", "seconds.csv", "CSV file of the times that grid_cost measures."
 )
+_SLOTS = flags.DEFINE_integer(
+    "slots", 0, "Trials side by side in grid_cost; 0 for one on each device."
+)
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Prepared data, for actors.")
 _TRIALS = flags.DEFINE_integer("trials", 400, "Trials of the race of driver.")
 _GRID_BATCH_SIZES = (2, 8, 32, 128, 512, 2048)
@@ -79,15 +82,15 @@ def _step_time(batch_sizes: Sequence[int]) -> Rows:
     )
 
 
-def _grid_cost() -> Rows:
+def _grid_cost(batch_sizes: Sequence[int]) -> Rows:
     from dps_tf.tuning.resources import Resources, configure_threads
     from tests.benchmarks import grid_cost, machine_rate
 
     configure_threads()
     table = machine_rate.write_table(
         Path(_GRID_SECONDS.value),
-        Resources.of_this_machine(strategy=_STRATEGY.value),
-        _GRID_BATCH_SIZES,
+        Resources.of_this_machine(_SLOTS.value, _STRATEGY.value),
+        batch_sizes if _BATCH_SIZES.present else _GRID_BATCH_SIZES,
         repeats=_REPEATS.value,
         seconds=_SECONDS.value,
     )
@@ -114,7 +117,7 @@ def main(arguments: Sequence[str]) -> None:
         "throughput": lambda: of_each(throughput.run),
         "start_up": lambda: of_each(start_up.run),
         "step_time": lambda: _step_time(batch_sizes),
-        "grid_cost": _grid_cost,
+        "grid_cost": lambda: _grid_cost(batch_sizes),
         "driver": lambda: [_slots().driver(_TRIALS.value)],
         "actors": lambda: [
             _slots().actors(b, _DATA_DIR.value, _REPEATS.value) for b in batch_sizes

@@ -61,6 +61,9 @@ ACCELERATORS = (
     Accelerator("v5e-8", 8, 197e12, (0.002, 0.05), (5e-5, 5e-4)),
 )
 
+GPU = "one H100"
+"""The accelerator that was measured: `grid/h100.csv`, with one and with four slots."""
+
 Seconds = Callable[[str, int], tuple[float, float]]
 """(network, batch size) -> seconds of the machine for a step, and for an evaluation."""
 
@@ -146,7 +149,10 @@ def hours(work: Work, study: StudySpecification, seconds: Seconds) -> float:
 
 def plan(laws: pd.DataFrame, machine: Seconds) -> pd.DataFrame:
     """Returns hours by workload and optimizer, and of all: race, and (least, most)
-    without it, on a measured machine; the race on each accelerator, (least, most)."""
+    without it, on a measured machine; the race on the measured GPU, and on each
+    accelerator that was not measured, (least, most)."""
+    gpu = read_seconds(TABLES / "h100.csv")
+    gpu_seconds = measured(gpu[gpu["slots"] == gpu["slots"].max()])
     rows = []
     for study in studies():
         best = steps_to_result(study, laws)
@@ -157,6 +163,7 @@ def plan(laws: pd.DataFrame, machine: Seconds) -> pd.DataFrame:
             "race": hours(race, study, machine),
             "least": hours(without_race(study, best, True), study, machine),
             "most": hours(without_race(study, best, False), study, machine),
+            GPU: hours(race, study, gpu_seconds),
         }
         for one in ACCELERATORS:
             for end in (False, True):
@@ -173,11 +180,18 @@ def plan(laws: pd.DataFrame, machine: Seconds) -> pd.DataFrame:
 def markdown(found: pd.DataFrame) -> str:
     """Returns the plan as the table of launch/README.md."""
     names = [one.name for one in ACCELERATORS]
-    head = ["workload", "race", "without", *(f"{name}, estimate" for name in names)]
+    head = [
+        "workload",
+        "race",
+        "without",
+        GPU,
+        *(f"{name}, estimate" for name in names),
+    ]
     lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
     for row in found.to_dict("records"):
         cells = [f"{row['workload']} {row['optimizer']}".strip()]
         cells += [_time(row["race"]), _range(row["least"], row["most"])]
+        cells += [_time(row[GPU])]
         cells += [_range(row[f"{name} least"], row[f"{name} most"]) for name in names]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -21,13 +21,7 @@ import tensorflow_datasets as tfds
 
 from dps_tf import data
 from dps_tf.core import UserError
-from dps_tf.data import (
-    open_arrays,
-    photographs,
-    sentences,
-    sub_words,
-    write_arrays,
-)
+from dps_tf.data import open_arrays, photographs, sentences, sub_words, write_arrays
 from dps_tf.data import tfds as reading
 from dps_tf.data.arrays import Arrays, has_arrays, verify_arrays
 from dps_tf.data.preparation import prepare

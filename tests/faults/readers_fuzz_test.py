@@ -18,12 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dps_tf.analysis.fit_table import (
-    curves_of_table,
-    fit_table,
-    read_table,
-    text_of,
-)
+from dps_tf.analysis.fit_table import curves_of_table, fit_table, read_table, text_of
 from dps_tf.analysis.interchange.event_files import from_tensorboard
 from dps_tf.analysis.interchange.optuna_studies import from_optuna, load_optuna
 from dps_tf.analysis.interchange.run_tables import Runs, read_runs
@@ -124,11 +119,7 @@ def check_runs(runs: Runs, folder: Path) -> None:
 @FEW
 @given(
     rows=st.lists(
-        st.tuples(
-            st.sampled_from("01"),
-            NUMBERS,
-            st.sampled_from(["0.1", "0.5", ""]),
-        ),
+        st.tuples(st.sampled_from("01"), NUMBERS, st.sampled_from(["0.1", "0.5", ""])),
         min_size=1,
         max_size=5,
     ),

@@ -14,13 +14,7 @@ import pytest
 from scipy.optimize import approx_fprime
 
 from dps_tf.analysis.law import Estimate, Observations, compare, posteriors
-from dps_tf.analysis.plan import (
-    CRITICAL,
-    losses,
-    recommended,
-    steps_posterior,
-    value,
-)
+from dps_tf.analysis.plan import CRITICAL, losses, recommended, steps_posterior, value
 from dps_tf.core import NoisyQuadratic
 from tests.core.quadratic_search import steps_to_loss
 from tests.packaging.source_tree import SOURCE_TREE

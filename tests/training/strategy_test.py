@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import tensorflow as tf
 from absl.testing import parameterized
@@ -64,6 +66,16 @@ class ThreadsTest(tf.test.TestCase):
             config.get_inter_op_parallelism_threads(),
         )
         strategies.configure_threads(*present)
+
+    def test_gpus_share_memory_and_keep_float32(self):
+        tf.config.experimental.enable_tensor_float_32_execution(True)
+        with (
+            mock.patch.object(tf.config, "list_physical_devices", lambda _: ["GPU:0"]),
+            mock.patch.object(tf.config.experimental, "set_memory_growth") as grows,
+        ):
+            self.test_present_choice_may_be_repeated()
+        grows.assert_called_once_with("GPU:0", True)
+        self.assertFalse(tf.config.experimental.tensor_float_32_execution_enabled())
 
     def test_another_choice_is_refused_once_tensorflow_runs(self):
         tf.constant(1.0)

@@ -8,12 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dps_tf.core import Space, UserError
-from dps_tf.tuning.oracle import (
-    OBJECTIVE,
-    adaptive_oracle,
-    hyperparameters,
-    point_of,
-)
+from dps_tf.tuning.oracle import OBJECTIVE, adaptive_oracle, hyperparameters, point_of
 
 SPACE = Space.from_dict(
     {
