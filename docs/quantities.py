@@ -42,7 +42,7 @@ from recorded_tables import Tables
 from workloads import estimate, plain_name, refuses_law
 
 from dps_tf.analysis.heuristics import RULES, effective_learning_rate
-from dps_tf.analysis.law import LEVEL, Estimate, Ratio, compare, posteriors
+from dps_tf.analysis.law import LEVEL, Estimate, Ratio, posteriors
 from dps_tf.analysis.paired_ratios import (
     PairedRatio,
     paired_ratio,
@@ -184,19 +184,19 @@ class Records(Tables):
     # Comparisons.
 
     def law(
-        self, study: str, curve: str, reference: str, quantity: str, by: str = "table"
+        self,
+        study: str,
+        curve: str,
+        reference: str,
+        quantity: str,
+        averaged: bool = False,
     ) -> Evidence:
         """Returns c1, c2 or c1/c2 of a curve over a reference; see `ratio`.
 
         Where the exponent of one of the two leaves 1 out, c1/c2 is that of the fit of
-        each alone, averaged over its exponent. `by` asks for another choice: a fit of
-        the two curves alone (`pair`), or c1/c2 over the `exponent` in any case.
+        each alone, averaged over its exponent; `averaged` asks for that in any case.
         """
-        both = {name: self._curves(study)[name] for name in (curve, reference)}
-        if by == "pair":
-            [pair] = compare(both, reference).ratios
-        else:
-            pair = self.ratio(study, curve, reference)
+        pair = self.ratio(study, curve, reference)
         ratio: Ratio = getattr(pair, _CONSTANTS[quantity])
         about = f"{quantity} of {plain_name(curve)} / {plain_name(reference)}"
         found = Evidence(
@@ -209,9 +209,10 @@ class Records(Tables):
             is_small=ratio.p_adjusted < 1 - LEVEL and ratio.verdict not in SIDES,
             searches=pair.searches,
         )
-        fits = [self.fit(study, name) for name in both]
-        refusing = any(refuses_law(fit.exponent) for fit in fits)
-        if by == "exponent" or (quantity == "c1/c2" and refusing):
+        fits = [self.fit(study, name) for name in (curve, reference)]
+        if averaged or (
+            quantity == "c1/c2" and any(refuses_law(fit.exponent) for fit in fits)
+        ):
             assert not any(fit.unresolved for fit in fits), f"{about}: an end is open"
             one, other = (fit.free.critical_batch_size for fit in fits)
             about = f"{about}, averaged over the exponent, {files([study])}"
