@@ -180,13 +180,8 @@ def plan(laws: pd.DataFrame, machine: Seconds) -> pd.DataFrame:
 def markdown(found: pd.DataFrame) -> str:
     """Returns the plan as the table of launch/README.md."""
     names = [one.name for one in ACCELERATORS]
-    head = [
-        "workload",
-        "race",
-        "without",
-        GPU,
-        *(f"{name}, estimate" for name in names),
-    ]
+    head = ["workload", "race", "without", GPU]
+    head += [f"{name}, estimate" for name in names]
     lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
     for row in found.to_dict("records"):
         cells = [f"{row['workload']} {row['optimizer']}".strip()]
