@@ -38,6 +38,22 @@ def test_only_what_differs_is_said_to_move():
     assert ratio.critical_batch_size.verdict == "higher"
 
 
+def test_a_ratio_of_curves_of_several_seeds_has_the_shifts_of_both_in_it():
+    sizes, seeds = np.repeat(B, 2), np.tile([0, 1], len(B))
+    steps = (5e5 / sizes + 3000) * np.exp2(np.where(seeds, 0.2, -0.2))
+    steps = steps * np.exp2(np.random.default_rng(0).normal(0, 0.02, len(steps)))
+    curves = {
+        name: Observations.of(sizes, factor * steps, seed=seeds)
+        for name, factor in (("one", 1), ("two", 2))
+    }
+    ratio = compare(curves, "one").ratios[0]
+    assert ratio.c1.value == pytest.approx(2, rel=0.03)
+    alone = fit_law(curves["one"])
+    assert 1.2 < ratio.c1.octaves / alone.c1.octaves < 1.6
+    assert 1.2 < ratio.c2.octaves / alone.c2.octaves < 1.6
+    assert ratio.critical_batch_size.octaves < ratio.c1.octaves / 3
+
+
 def test_the_table_has_a_row_for_each_pair_and_quantity():
     rng = np.random.default_rng(1)
     curves = {str(k): curve(rng, 5e5, 3000) for k in range(3)}

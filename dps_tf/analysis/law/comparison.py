@@ -225,8 +225,9 @@ def _against(searches: Mapping[str, str], curve: str, reference: str) -> str:
     return f"{own} against {other}" if own and other and own != other else ""
 
 
-Part = tuple[Floats, Floats, Floats]
-"""log2 of a quantity [s, k], the width of its cells [s] and their weights [s, k]."""
+Part = tuple[Floats, Floats, Floats, Floats]
+"""log2 of a quantity [s, k], the width of its cells [s], their weights [s, k] and the
+standard deviation of what adds to it [s]."""
 
 
 def _by_slice(law: Posterior) -> dict[str, Part]:
@@ -242,10 +243,11 @@ def _by_slice(law: Posterior) -> dict[str, Part]:
         np.stack([part.middles for part in within]),
         np.array([part.width for part in within]),
         np.stack([part.masses for part in within]) * kept.sum(axis=(1, 2))[:, None],
+        0 * law.blur,
     )
     return {
-        "c1": (law.log2_c1, one, kept.sum(axis=2)),
-        "c2": (law.log2_c2, two, law.within.sum(axis=1)),
+        "c1": (law.log2_c1, one, kept.sum(axis=2), law.blur),
+        "c2": (law.log2_c2, two, law.within.sum(axis=1), law.blur),
         "critical_batch_size": critical,
     }
 
@@ -256,7 +258,9 @@ def _distribution(one: Part, other: Part, joint: Posterior) -> Distribution:
     values = one[0][kept][:, :, None] - other[0][kept][:, None, :]
     widths = np.hypot(one[1][kept], other[1][kept])[:, None, None]
     weights = one[2][kept][:, :, None] * other[2][kept][:, None, :]
-    return Distribution.of(values, widths, weights * joint.slices[kept][:, None, None])
+    weights = weights * joint.slices[kept][:, None, None]
+    blur = np.hypot(one[3], other[3])[kept][:, None, None]
+    return Distribution.of(values, widths, weights, blur=blur)
 
 
 def _open_ends(quantity: str, curve: LawFit, other: LawFit) -> tuple[bool, bool]:

@@ -111,13 +111,14 @@ class LawFit:
         averaged over all else, hold all of the posterior but half a tail. Source: the
         evidence of Pereira, Stern and Wechsler 2008, with the prior as reference.
         """
-        law, x = self.posterior, self.posterior.c2.middles
+        law, c2 = self.posterior, self.posterior.of_seeds("c2")
+        x = c2.middles
         log_prior = prior.log_prior_of_c2(law.log2_c2, self.observations)
         weight = law.within.sum(axis=1) * (law.slices / law.widths[1])[:, None]
         # The grid of a slice ends where its likelihood is that of c2 = 0.
         slices = zip(law.log2_c2, weight / np.exp(log_prior), strict=True)
         likelihood = np.sum([np.interp(x, *s, right=0.0) for s in slices], axis=0)
-        supported = law.c2.masses[likelihood > likelihood[0]].sum()
+        supported = c2.masses[likelihood > likelihood[0]].sum()
         return bool(supported >= 1 - (1 - self.level) / 4)
 
     @property

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import logsumexp
 
-from dps_tf.analysis.law.lattice import EFFECTS, NEGLIGIBLE, Lattice, Ranges
+from dps_tf.analysis.law.lattice import NEGLIGIBLE, Lattice, Ranges
 from dps_tf.analysis.law.likelihood import (
     SCALE_CEILING,
     SCALE_FLOOR,
@@ -26,8 +26,9 @@ from dps_tf.analysis.law.posterior import Posterior
 from dps_tf.analysis.law.prior import EXPONENT_SPREAD, log_prior_of_c2, prior_ends
 from dps_tf.analysis.tables import Floats
 
-_RESOLUTION = (28, 20, 40)
-"""Cells of a lattice, along the scale, the exponent, and log c1 and log c2 each."""
+_RESOLUTION = (28, 20, 40, 8)
+"""Cells of a lattice, along the scale, the exponent, and log c1 and log c2 each, and
+nodes along the share of the seeds."""
 _COARSE, _ROUNDS, _EXACT_ROUNDS = 18, 3, 2
 _BLOCK = 80_000
 _LOG_SCALES = (float(np.log(SCALE_FLOOR)), float(np.log(SCALE_CEILING)))
@@ -42,22 +43,28 @@ def posteriors(
     The exponent a is 1, or has its prior where it is free. Given scale and exponent,
     curves are independent: the weight of a slice is the product of theirs.
     """
-    scales, exponents, cells = _RESOLUTION
-    effects = EFFECTS if max(curve.seeds for curve in curves) > 1 else np.zeros(1)
-    if free_exponent or len(effects) > 1:
+    scales, exponents, cells, roots = _RESOLUTION
+    several = max(curve.seeds for curve in curves) > 1
+    if free_exponent or several:
         # There are many slices, so each gets fewer cells.
         scales, cells = scales * 3 // 5, cells * 7 // 10
+        roots = roots // 2 if free_exponent else roots
     ends = _LOG_EXPONENTS if free_exponent else (0.0, 0.0)
-    ranges = Ranges(_LOG_SCALES, np.array([0.0]), np.array([ends]))
+    ranges = Ranges(
+        _LOG_SCALES, np.array([0.0]), np.array([ends]), (1.0 - several, 1.0)
+    )
     rounds = [True] * (_ROUNDS if free_exponent else 0) + [False] * _EXACT_ROUNDS
     for rough in rounds:
-        lattice = Lattice.of(ranges, (12, 11), effects[-1:] if rough else effects)
+        least = float(ranges.roots_at(roots)[0][0])
+        asked = replace(ranges, roots=(least, least)) if rough else ranges
+        lattice = Lattice.of(asked, (12, 11, roots))
         parts = [_evaluate(curve, lattice, _COARSE, rough) for curve in curves]
         evidence = np.sum([part.log_slice for part in parts], axis=0)
-        narrowed = ranges.narrowed(lattice, evidence)
+        narrowed = asked.narrowed(lattice, evidence)
         # Brackets decide the scale: rough rounds narrow the exponents only.
-        ranges = replace(narrowed, scales=ranges.scales) if rough else narrowed
-    lattice = Lattice.of(ranges, (scales, exponents), effects)
+        wide = replace(narrowed, scales=ranges.scales, roots=ranges.roots)
+        ranges = wide if rough else narrowed
+    lattice = Lattice.of(ranges, (scales, exponents, roots))
     parts = [_evaluate(curve, lattice, cells) for curve in curves]
     together = np.sum([part.log_slice for part in parts], axis=0)
     return [replace(part, log_slice=together) for part in parts]
@@ -77,16 +84,12 @@ def _evaluate(
     scale, quick = lattice.scale, observations.without_brackets(1.0)
     if rough:
         scale = np.hypot(scale, 0.12 * lattice.exponent * lattice.exponent_step * span)
-    slices = np.stack([scale, lattice.exponent, lattice.effect])
-    # From 2 half widths on, a normal of a bracket's variance is off by 0.01 nats at
-    # most within three scales. A density times the bracket's width is a probability.
+    slices = np.stack([scale, lattice.exponent, scale * lattice.effect])
     half = observations.half_width
     small = (scale < 2 * half.max()) & (not rough)
-    smooth = quick if rough else observations.without_brackets(3**-0.5)
-    log_widths = float(np.log(2 * half[half > 0]).sum())
     # Ends of what is not negligible where seeds shift most hold where they shift less.
     each = lattice.shape[2]
-    is_most = np.arange(len(scale)) % each == each - 1
+    is_most = np.arange(len(scale)) % each == 0
     for points, asked in ((quick, is_most), (quick, ~is_most), (observations, small)):
         wide = np.flatnonzero(asked)
         while len(wide):
@@ -99,11 +102,11 @@ def _evaluate(
         if asked is is_most:
             ends = np.repeat(ends[:, is_most], each, axis=1)
     axes, widths = _axes(ends, cells)
-    density = np.empty((len(scale), cells, cells))
-    density[small] = _density(observations, axes[:, small], slices[:, small])
-    density[~small] = _density(smooth, axes[:, ~small], slices[:, ~small]) + log_widths
+    density = _density(quick if rough else observations, axes, slices)
     weight = logsumexp(density, axis=(1, 2)) + np.log(widths).sum(axis=0)
-    return Posterior(lattice, axes[0], axes[1], density, np.asarray(weight))
+    seeds = observations.seeds
+    blur = scale * lattice.effect * (seeds > 1) / seeds**0.5
+    return Posterior(lattice, axes[0], axes[1], density, np.asarray(weight), blur)
 
 
 def _axes(ends: Floats, cells: int) -> tuple[Floats, Floats]:
@@ -132,16 +135,17 @@ def _density(
 ) -> Floats:
     """Returns the logarithm of likelihood and prior, [s, g, h].
 
-    `slices` has scale, exponent and effect of each, [3, s]. Where `widths` of cells are
+    `slices` has scale, exponent and shift of each, [3, s]. Where `widths` of cells are
     given, what a curve changes by within half a cell counts as noise, so that no top
     falls between them.
     """
-    scale, exponent, effect = slices[:, :, None]
-    log2_size = np.log2(observations.batch_size)[:, None, None]
+    scale, exponent, shift = slices[:, :, None]
+    sizes, place = observations.distinct
+    log2_size = np.log2(sizes)[:, None, None]
     falling = axes[0] - exponent * log2_size
     terms = np.exp2(falling)[..., None], np.exp2(axes[1])[:, None, :]
     half = 0.5 * max(1.0, (len(observations) / 8) ** 0.5)
-    variance, effect = scale[:, None] ** 2, effect[:, None]
+    variance, shift = scale[:, None] ** 2, shift[:, None]
     cells = axes.shape[2]
     value = np.empty((len(scale), cells, cells))
     # In blocks that stay in the processor's cache, which is faster.
@@ -149,10 +153,12 @@ def _density(
     for start in range(0, len(value), block):
         part = slice(start, start + block)
         steps = terms[0][:, part] + terms[1][part]
-        total = np.broadcast_to(variance[part], (len(steps), *variance[part].shape))
+        total = [variance[part]] * len(sizes)
         if widths is not None:
             share = terms[0][:, part] / steps
             one, two = half * widths[:, part, None, None]
-            total = total + (share * one) ** 2 + ((1 - share) * two) ** 2
-        value[part] = log_likelihood(observations, np.log2(steps), total, effect[part])
+            total = list(total + (share * one) ** 2 + ((1 - share) * two) ** 2)
+        curve = np.log2(steps)
+        each = [curve[k] for k in place], [total[k] for k in place]
+        value[part] = log_likelihood(observations, *each, shift[part])
     return value + log_prior_of_c2(axes[1], observations)[:, None, :]

@@ -13,9 +13,7 @@ from dps_tf.analysis.tables import Floats
 
 NEGLIGIBLE = 11.0
 """Nats below the maximum: 2e-5 of it."""
-_NEGLIGIBLE_EXPONENT = 8.0
-EFFECTS = np.array([0.125, 0.375, 0.625, 0.875])
-"""Share of the seeds in the variance of a K*, uniform beforehand: middles of cells."""
+_NEGLIGIBLE_OTHER = 8.0
 
 
 @dataclass(frozen=True)
@@ -41,10 +39,11 @@ class Lattice:
     shape: tuple[int, int, int]
 
     @classmethod
-    def of(cls, ranges: Ranges, shape: tuple[int, int], effects: Floats) -> Lattice:
-        """Returns a lattice in ranges; `shape`: numbers of scales and of exponents.
+    def of(cls, ranges: Ranges, shape: tuple[int, int, int]) -> Lattice:
+        """Returns a lattice in ranges, with so many of each where a range has a width.
 
-        `effects` has some of EFFECTS, or 0 for a single seed.
+        Scales and exponents are middles of cells, roots nodes of a Gauss-Legendre rule.
+        Beforehand, the share of the seeds in the variance of a K* is uniform.
         """
         low, high = ranges.scales
         step = (high - low) / shape[0]
@@ -53,17 +52,19 @@ class Lattice:
         count = shape[1] if ends[0, 0] < ends[0, 1] else 1
         a_step = (ends[:, 1] - ends[:, 0]) / count
         log_a = ends[:, :1] + a_step[:, None] * (np.arange(count) + 0.5)
-        full = (shape[0], count, len(effects))
-        s, a, e, width = (
+        root, weight = ranges.roots_at(shape[2])
+        full = (shape[0], count, len(root))
+        s, a, e, w, width = (
             np.broadcast_to(values, full).ravel()
             for values in (
                 log_scale[:, None, None],
                 log_a[:, :, None],
-                np.sqrt(effects / (1 - effects)),
+                np.sqrt(1 - root**2) / root,
+                np.log(weight),
                 a_step[:, None, None],
             )
         )
-        measure = np.full(len(s), np.log(step))
+        measure = np.log(step) + w
         if count > 1:
             measure += norm.logpdf(a, 0, EXPONENT_SPREAD) + np.log(width)
         return cls(np.exp(s), np.exp(a), e, measure, step, width, full)
@@ -77,16 +78,28 @@ class Ranges:
         scales: ends of ln(scale).
         at: values of ln(scale), ascending, [k].
         exponents: ends of ln(a) at each of these, [k, 2]; equal where a is 1.
+        roots: ends of the square root of the share of the variance of a K* that is not
+            the seeds'; both are 1 for a single seed.
     """
 
     scales: tuple[float, float]
     at: Floats
     exponents: Floats
+    roots: tuple[float, float]
 
     def exponents_at(self, log_scale: Floats) -> Floats:
         """Returns the ends of ln(a) at some ln(scale), [s, 2]."""
         ends = [np.interp(log_scale, self.at, end) for end in self.exponents.T]
         return np.stack(ends, axis=1)
+
+    def roots_at(self, count: int) -> tuple[Floats, Floats]:
+        """Returns so many roots, or the one that there is, and their weights."""
+        low, width = self.roots[0], self.roots[1] - self.roots[0]
+        if not width:
+            return np.array([low]), np.ones(1)
+        nodes, weights = np.polynomial.legendre.leggauss(count)
+        root = low + width * (nodes + 1) / 2
+        return root, width * root * weights
 
     def narrowed(self, lattice: Lattice, evidence: Floats) -> Ranges:
         """Returns the ranges of what is not negligible, a cell wider."""
@@ -100,13 +113,17 @@ class Ranges:
             max(float(kept[0]) - half, self.scales[0]),
             min(float(kept[-1]) + half, self.scales[1]),
         )
+        of_root = logsumexp(evidence.reshape(lattice.shape), axis=(0, 1))
+        kept_roots = np.flatnonzero(of_root > of_root.max() - _NEGLIGIBLE_OTHER)
+        nodes = [self.roots[0], *self.roots_at(len(of_root))[0], self.roots[1]]
+        roots = float(nodes[kept_roots[0]]), float(nodes[kept_roots[-1] + 2])
         if lattice.shape[1] == 1:
-            return replace(self, scales=scales)
+            return replace(self, scales=scales, roots=roots)
         log_a = np.log(lattice.exponent.reshape(lattice.shape)[:, :, 0])
         step = lattice.exponent_step.reshape(lattice.shape)[:, 0, 0]
-        kept_a = weight > weight.max(axis=1, keepdims=True) - _NEGLIGIBLE_EXPONENT
+        kept_a = weight > weight.max(axis=1, keepdims=True) - _NEGLIGIBLE_OTHER
         low = np.where(kept_a, log_a, np.inf).min(axis=1) - step
         high = np.where(kept_a, log_a, -np.inf).max(axis=1) + step
         ends = self.exponents_at(log_scale)
         ends = np.stack([np.maximum(low, ends[:, 0]), np.minimum(high, ends[:, 1])], 1)
-        return Ranges(scales, log_scale, ends)
+        return Ranges(scales, log_scale, ends, roots)

@@ -6,12 +6,17 @@ bracket and not the density at its end, so that neither half an evaluation inter
 bias nor a false precision enters where K* is a few intervals.
 
 Studies of one curve under several seeds share a shift each, that of their points and
-initial weights at every batch size. It is normal about 0 and integrated out.
+initial weights at every batch size. It is normal about 0. The mean of the shifts is a
+factor of c1 and c2 that no K* shows: curves have it in them, and what is integrated out
+is how each shift differs from it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -151,13 +156,12 @@ class Observations:
     def located(self) -> Observations:
         """Returns those that are bounded on both sides, or exact."""
         kept = ~self.is_bound
-        return Observations(*(values[kept] for values in vars(self).values()))
+        return Observations(*(getattr(self, f.name)[kept] for f in fields(self)))
 
     def without_brackets(self, share: float) -> Observations:
         """Returns them with exact K* amid brackets, a share of half widths as noise.
 
-        Of a share of 1 their likelihood is wider than that of brackets; 1/sqrt(3) is
-        the standard deviation within one.
+        Of a share of 1 their likelihood is wider than that of brackets.
         """
         inside = self.half_width > 0
         middle = self.high * np.exp2(-self.half_width)
@@ -177,39 +181,45 @@ class Observations:
     def __hash__(self) -> int:
         return hash(self._content)
 
-    @property
+    @cached_property
     def _content(self) -> tuple[bytes, ...]:
-        return tuple(values.tobytes() for values in vars(self).values())
+        return tuple(getattr(self, f.name).tobytes() for f in fields(self))
 
-    @property
+    @cached_property
     def is_exact(self) -> Bools:
         """Which steps-to-result have no bracket, [n]."""
         return np.isnan(self.low)
 
-    @property
+    @cached_property
     def half_width(self) -> Floats:
         """Half of each bracket in octaves, 0 where K* is exact or a bound; [n]."""
         inside = ~(self.is_bound | self.is_exact)
         low, high = np.where(inside, (self.low, self.high), 1.0)
         return np.asarray(np.log2(high / low) / 2, np.float64)
 
-    @property
+    @cached_property
     def middle(self) -> Floats:
         """The middle of each bracket; K* itself if exact; or the bound; [n]."""
         half = np.where(self.is_exact, self.high, (self.low + self.high) / 2)
         return np.where(np.isinf(self.high), self.low, half)
 
-    @property
+    @cached_property
     def is_bound(self) -> Bools:
         """Which steps-to-result are bounded on one side only, [n]."""
         return np.asarray(np.isinf(self.high) | (self.low == 0), np.bool_)
+
+    @cached_property
+    def distinct(self) -> tuple[Floats, Codes]:
+        """The distinct batch sizes, and which of them each K* has, [n]."""
+        sizes, place = np.unique(self.batch_size, return_inverse=True)
+        return sizes, place
 
     @property
     def rms_noise(self) -> float:
         """The root mean square of the noise, in octaves."""
         return float(np.sqrt(np.mean(self.noise**2)))
 
-    @property
+    @cached_property
     def seeds(self) -> int:
         """The number of studies."""
         return len(np.unique(self.seed))
@@ -236,81 +246,122 @@ def _followed(results: pd.DataFrame) -> Floats:
 
 
 def log_likelihood(
-    observations: Observations, curve: Floats, variance: Floats, effect: Floats
+    observations: Observations,
+    curve: Sequence[Floats],
+    variance: Sequence[Floats],
+    shift: Floats,
 ) -> Floats:
-    """Returns the log-likelihood of curves at residual scales, [...].
+    """Returns the log-likelihood of curves, at the mean shift of their seeds, [...].
 
     Args:
         observations: n steps-to-result.
-        curve: log2 steps of a model at the batch size of each, [n, ...].
-        variance: square of the residual scale of each, broadcast to [n, ...].
-        effect: standard deviation of what a seed shifts all its K* by, over the
-            residual scale, broadcast likewise; of no meaning for a single seed.
+        curve: log2 steps of a model at the batch size of each, n times [...].
+        variance: square of the residual scale of each, broadcast to [...].
+        shift: standard deviation of what a seed shifts all its K* by, in octaves,
+            broadcast likewise; positive, and of no meaning for a single seed.
     """
+    is_wide = _are_wide(observations, variance)
     if observations.seeds == 1:
-        return _of_points(observations, np.arange(len(observations)), curve, variance)
-    value = np.zeros(curve.shape[1:])
-    for seed in np.unique(observations.seed):
-        rows = np.flatnonzero(observations.seed == seed)
-        tau = effect * np.sqrt(variance[0])
-        value += _over_shifts(observations, rows, curve, variance, tau)
-    return value
+        wide = np.flatnonzero(is_wide)
+        rest = _Normal.of(observations, np.flatnonzero(~is_wide), curve, variance)
+        return rest.constant + _of_wide(observations, wide, curve, variance)
+    # Of each seed without a shift: log2 steps are high by `pull` / `precision`, and so
+    # is the shift but for its prior.
+    seeds = np.unique(observations.seed)
+    rows = [np.flatnonzero(observations.seed == seed) for seed in seeds]
+    parts = [_Normal.of(observations, part, curve, variance) for part in rows]
+    spread = [1 / (part.precision + shift**-2) for part in parts]
+    center = [part.pull * square for part, square in zip(parts, spread, strict=True)]
+    sums = np.sum(center, axis=0), np.sum(spread, axis=0)
+    # Shifts that add up to 0: the density of their sum there, after over before.
+    value = 0.5 * (np.log(len(rows) / sums[1]) - sums[0] ** 2 / sums[1])
+    value = value - (len(rows) - 1) * np.log(shift)
+    for own, part, square, middle in zip(rows, parts, spread, center, strict=True):
+        value += part.constant + 0.5 * (np.log(square) + middle * part.pull)
+        odd = own[is_wide[own]]
+        if not len(odd):
+            continue
+        # Where brackets are not near to normal, by what they differ over all shifts.
+        normal = _Normal.of(observations, odd, curve, variance)
+        share = square / sums[1]
+        middle, width = middle - share * sums[0], np.sqrt(square * (1 - share))
+        terms = []
+        for node, weight in zip(*_RULE, strict=True):
+            at = middle + width * node
+            exact = _of_wide(observations, odd, curve, variance, at)
+            off = (normal.pull - 0.5 * normal.precision * at) * at + normal.constant
+            terms.append(np.log(weight / _RULE[1].sum()) + exact - off)
+        value += np.logaddexp.reduce(terms)
+    return np.asarray(value, np.float64)
 
 
-def _over_shifts(
+class _Normal(NamedTuple):
+    """The log-likelihood of some K* against their shift x, a parabola.
+
+    It is constant + pull x - precision x^2 / 2. Brackets are normals of their variance,
+    and bounds are left out.
+    """
+
+    precision: Floats
+    pull: Floats
+    constant: Floats
+
+    @classmethod
+    def of(
+        cls,
+        observations: Observations,
+        rows: Codes,
+        curve: Sequence[Floats],
+        variance: Sequence[Floats],
+    ) -> _Normal:
+        half, middle = observations.half_width, np.log2(observations.middle)
+        precision = pull = squares = logs = np.zeros(())
+        for i in rows:
+            if observations.is_bound[i]:
+                continue
+            total = variance[i] + observations.noise[i] ** 2 + half[i] ** 2 / 3
+            off = middle[i] - curve[i]
+            weighted = off / total
+            precision, pull = precision + 1 / total, pull + weighted
+            # A density times the bracket's width is a probability.
+            logs = logs + np.log(2 * np.pi * total) - 2 * np.log(2 * half[i] or 1.0)
+            squares = squares + off * weighted
+        return cls(precision, pull, -0.5 * (squares + logs))
+
+
+def _are_wide(observations: Observations, variance: Sequence[Floats]) -> Bools:
+    """Returns which K* are bounds, or have brackets that no normal comes near to, [n].
+
+    From 2 half widths on, a normal of a bracket's variance is off by 0.01 nats at most
+    within three scales.
+    """
+    least = np.array([part.min() for part in variance]) + observations.noise**2
+    is_near = least >= 4 * observations.half_width**2
+    return np.asarray(observations.is_bound | ~is_near, np.bool_)
+
+
+def _of_wide(
     observations: Observations,
     rows: Codes,
-    curve: Floats,
-    variance: Floats,
-    tau: Floats,
+    curve: Sequence[Floats],
+    variance: Sequence[Floats],
+    shift: Floats | float = 0.0,
 ) -> Floats:
-    """Returns the log-likelihood of one seed, its shift integrated out.
-
-    In closed form where all K* are exact; else by Gauss-Hermite quadrature about the
-    shift that the middles of brackets ask for.
-    """
-    precision, pull, value = tau**-2, 0.0, -np.log(tau)
-    rounding = observations.half_width**2 / 3
-    for i in rows[~observations.is_bound[rows]]:
-        total = variance[i] + observations.noise[i] ** 2 + rounding[i]
-        off = np.log2(observations.middle[i]) - curve[i]
-        precision = precision + 1 / total
-        pull = pull + off / total
-        value = value - 0.5 * (off**2 / total + np.log(2 * np.pi * total))
-    if observations.is_exact[rows].all():
-        return np.asarray(value + 0.5 * (pull**2 / precision - np.log(precision)))
-    center, spread = pull / precision, precision**-0.5
-    terms = []
-    for node, weight in zip(*_RULE, strict=True):
-        shift = center + spread * node
-        measure = np.log(weight / np.sqrt(2 * np.pi) * spread / tau)
-        measure = measure + 0.5 * (node**2 - (shift / tau) ** 2)
-        terms.append(measure + _of_points(observations, rows, curve + shift, variance))
-    return np.asarray(np.logaddexp.reduce(terms), np.float64)
-
-
-def _of_points(
-    observations: Observations, rows: Codes, curve: Floats, variance: Floats
-) -> Floats:
-    """Returns the sum of the log-probabilities of some K*, which are independent."""
-    with np.errstate(divide="ignore"):
-        low, high = np.log2(observations.low), np.log2(observations.high)
-    is_exact = observations.is_exact
-    value = np.zeros(curve.shape[1:])
+    """Returns the log-probability of some brackets and bounds."""
+    value = np.zeros(curve[0].shape)
     for i in rows:
-        total = variance[i] + observations.noise[i] ** 2
-        if is_exact[i]:
-            squares = (high[i] - curve[i]) ** 2 / total
-            value -= 0.5 * (squares + np.log(2 * np.pi * total))
-            continue
-        total = np.sqrt(total)
-        above = (high[i] - curve[i]) / total
-        if np.isinf(low[i]):
-            value += log_ndtr(above)
-        elif np.isinf(high[i]):
-            value += log_ndtr((curve[i] - low[i]) / total)
+        low, high = observations.low[i], observations.high[i]
+        scale, mean = (
+            np.sqrt(variance[i] + observations.noise[i] ** 2),
+            curve[i] + shift,
+        )
+        if low == 0:
+            value += log_ndtr((np.log2(high) - mean) / scale)
+        elif np.isinf(high):
+            value += log_ndtr((mean - np.log2(low)) / scale)
         else:
-            value += log_interval((low[i] - curve[i]) / total, above)
+            ends = (np.log2(low) - mean) / scale, (np.log2(high) - mean) / scale
+            value += log_interval(*ends)
     return value
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
-from scipy.stats import norm
+from scipy.stats import chi, norm
 
 from dps_tf.analysis.law.lattice import Lattice
 from dps_tf.analysis.tables import Floats
@@ -18,6 +18,11 @@ DECISIVE = 1e-3
 """Share of the greatest likelihood above which the likelihood of the least value
 decides an interval: each octave more below it would add as much."""
 _BINS = 4096
+_EDGES = np.linspace(0.0, 4.6, 17)
+_REACH = (_EDGES[1:] + _EDGES[:-1]) / 2
+"""Half widths of even distributions about 0 that make up a normal one, whose quantiles
+they meet by 0.5 %: r has the density r^2 exp(-r^2 / 2)."""
+_SHARE = np.diff(chi.cdf(_EDGES, 3)) / chi.cdf(_EDGES[-1], 3)
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,12 @@ class Distribution:
 
     @classmethod
     def of(
-        cls, log2: Floats, widths: ArrayLike, weights: Floats, bins: int = _BINS
+        cls,
+        log2: Floats,
+        widths: ArrayLike,
+        weights: Floats,
+        bins: int = _BINS,
+        blur: ArrayLike = 0.0,
     ) -> Distribution:
         """Returns the distribution of cells with a weight that is spread evenly.
 
@@ -45,12 +55,36 @@ class Distribution:
             widths: width of each, in octaves, broadcast to that shape.
             weights: weight of each, not negative; they need not add up to 1.
             bins: number of bins.
+            blur: standard deviation of what is normal and adds to each, broadcast.
         """
-        half = np.maximum(np.broadcast_to(widths, log2.shape).ravel() / 2, 1e-9)
-        middle, weight = log2.ravel(), weights.ravel()
-        kept = weight > weight.max() * 1e-9
-        middle, half, weight = middle[kept], half[kept], weight[kept]
-        low, high = float((middle - half).min()), float((middle + half).max())
+        wide = np.broadcast_to(np.asarray(widths, np.float64), log2.shape)
+        if np.any(blur):
+            added = np.broadcast_to(blur, log2.shape)[..., None] * _REACH
+            wide = np.hypot(wide[..., None], 2 * added)
+            log2 = np.broadcast_to(log2[..., None], wide.shape)
+            weights = weights[..., None] * _SHARE
+        kept = weights > weights.max() * 1e-9
+        half = np.maximum(wide[kept] / 2, 1e-9)
+        cells = log2[kept], half, weights[kept]
+        low, high = float((cells[0] - half).min()), float((cells[0] + half).max())
+        whole = cls._in_bins(*cells, low, high, bins)
+        if not np.any(blur):
+            return whole
+        # What is blurred most reaches far with next to no weight.
+        low, high = np.log2(whole.quantiles([1e-6, 1 - 1e-6])).tolist()
+        return cls._in_bins(*cells, low, high, bins)
+
+    @classmethod
+    def _in_bins(
+        cls,
+        middle: Floats,
+        half: Floats,
+        weight: Floats,
+        low: float,
+        high: float,
+        bins: int,
+    ) -> Distribution:
+        """Returns the distribution of cells between two ends."""
         bin_width = (high - low) / bins
         half = np.maximum(half, bin_width / 2)
         # A density is the sum of steps: up where a cell begins, down where it ends.
@@ -136,6 +170,9 @@ class Posterior:
         log_density: natural logarithm of likelihood and prior, [s, g, h].
         log_slice: natural logarithm of the weight of each slice, without the prior of
             the lattice, [s].
+        blur: standard deviation of the mean shift of the seeds, in octaves, [s]. The
+            grids are of c1 and c2 with that shift in them; `c1`, `c2`, `steps` and
+            `draws` are of those without.
     """
 
     lattice: Lattice
@@ -143,6 +180,7 @@ class Posterior:
     log2_c2: Floats
     log_density: Floats
     log_slice: Floats
+    blur: Floats
 
     @cached_property
     def within(self) -> Floats:
@@ -158,8 +196,8 @@ class Posterior:
         Their likelihood there, averaged over all else, is more than DECISIVE of its
         maximum: data do not refuse that they are less.
         """
-        names = ("c1", "residual_scale")
-        return tuple(n for n in names if getattr(self, n).at_low_end > DECISIVE)
+        least = {"c1": self.of_seeds("c1"), "residual_scale": self.residual_scale}
+        return tuple(name for name in least if least[name].at_low_end > DECISIVE)
 
     @cached_property
     def supported(self) -> Floats:
@@ -169,10 +207,11 @@ class Posterior:
         """
         if "c1" not in self.rests_on:
             return self.within
-        density = self.c1.density
+        c1 = self.of_seeds("c1")
+        density = c1.density
         until = int(density.argmax())
         low = density[:until] < 2 * density[:8].mean()
-        least = self.c1.middles[np.flatnonzero(low).max(initial=0)]
+        least = c1.middles[np.flatnonzero(low).max(initial=0)]
         kept = self.log2_c1 > least
         return np.asarray(self.within * kept[:, :, None], np.float64)
 
@@ -191,14 +230,26 @@ class Posterior:
     @cached_property
     def c1(self) -> Distribution:
         """The distribution of c1, in examples to the power a."""
-        weight = self.within.sum(axis=2) * self.slices[:, None]
-        return Distribution.of(self.log2_c1, self.widths[0][:, None], weight)
+        return self._constant("c1", self.blur)
 
     @cached_property
     def c2(self) -> Distribution:
         """The distribution of c2, in steps."""
-        weight = self.within.sum(axis=1) * self.slices[:, None]
-        return Distribution.of(self.log2_c2, self.widths[1][:, None], weight)
+        return self._constant("c2", self.blur)
+
+    def of_seeds(self, name: str) -> Distribution:
+        """Returns the distribution of c1 or c2 at the mean shift of the seeds.
+
+        That is what K* show; without several seeds it is that of the constant itself.
+        """
+        same = not self.blur.any()
+        return getattr(self, name) if same else self._constant(name, 0 * self.blur)
+
+    def _constant(self, name: str, blur: Floats) -> Distribution:
+        k = ("c1", "c2").index(name)
+        weight = self.within.sum(axis=2 - k) * self.slices[:, None]
+        values, widths = (self.log2_c1, self.log2_c2)[k], self.widths[k][:, None]
+        return Distribution.of(values, widths, weight, blur=blur[:, None])
 
     @cached_property
     def critical_batch_size(self) -> Distribution:
@@ -231,7 +282,8 @@ class Posterior:
         share = np.exp2(falling[:, :, None] - value)
         one, two = (width[:, None, None] for width in self.widths)
         width = np.hypot(share * one, (1 - share) * two)
-        return Distribution.of(value, width, self._weight)
+        blur = self.blur[:, None, None]
+        return Distribution.of(value, width, self._weight, blur=blur)
 
     @cached_property
     def _weight(self) -> Floats:
@@ -258,11 +310,14 @@ class Posterior:
         one, two = self.widths
         c1 = self.log2_c1[s, g] + one[s] * (_spread_out(number, 2) - 0.5)
         c2 = self.log2_c2[s, h] + two[s] * (_spread_out(number, 3) - 0.5)
+        level = np.exp2(self.blur[s] * norm.ppf(_spread_out(number, 6)))
         lattice = self.lattice
         log_scale = lattice.scale_step * (_spread_out(number, 4) - 0.5)
         scale = lattice.scale[s] * np.exp(log_scale)
         shift = scale * lattice.effect[s]
-        return Draws(np.exp2(c1), np.exp2(c2), lattice.exponent[s], scale, shift)
+        return Draws(
+            level * np.exp2(c1), level * np.exp2(c2), lattice.exponent[s], scale, shift
+        )
 
 
 def _spread_out(number: int, which: int) -> Floats:
@@ -270,5 +325,5 @@ def _spread_out(number: int, which: int) -> Floats:
 
     Multiples of the square root of a prime, modulo 1 (Weyl).
     """
-    root = np.sqrt((2.0, 3.0, 5.0, 7.0, 11.0, 13.0)[which])
+    root = np.sqrt((2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0)[which])
     return np.asarray((np.arange(1, number + 1) * root + 0.5) % 1.0, np.float64)
