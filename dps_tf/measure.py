@@ -70,9 +70,7 @@ _PAIRS = flags.DEFINE_bool(
 )
 common.section("Devices")
 _STRATEGY = flags.DEFINE_string(
-    "strategy",
-    "auto",
-    "The strategy of training, if batches were shared: mirrored.",
+    "strategy", "auto", "The strategy of training, if batches were shared: mirrored."
 )
 
 

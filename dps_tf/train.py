@@ -12,13 +12,7 @@ from absl import flags
 
 from dps_tf._tensorflow import import_tensorflow
 from dps_tf.cli import flags as common
-from dps_tf.cli.command_line import (
-    DEFECT,
-    FINISHED,
-    RUN_AGAIN,
-    command,
-    import_modules,
-)
+from dps_tf.cli.command_line import DEFECT, FINISHED, RUN_AGAIN, command, import_modules
 from dps_tf.core import UserError, check_positive
 
 if TYPE_CHECKING:

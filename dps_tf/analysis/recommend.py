@@ -103,9 +103,7 @@ def _refusal(fit: LawFit, batch_size: float) -> str:
 
 
 def predict(
-    tables: Any,
-    batch_sizes: Sequence[float],
-    sparsities: Sequence[float] | None = None,
+    tables: Any, batch_sizes: Sequence[float], sparsities: Sequence[float] | None = None
 ) -> pd.DataFrame:
     """Returns K* at batch sizes that were not measured, or why it is not predicted.
 

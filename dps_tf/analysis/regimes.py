@@ -146,9 +146,7 @@ def maximum_useful(observations: Observations, tolerance: float) -> tuple[float,
 
 
 def linear_scaling_from(
-    observations: Observations,
-    batch_size: float,
-    tolerance: float = TOLERANCE,
+    observations: Observations, batch_size: float, tolerance: float = TOLERANCE
 ) -> tuple[float, bool]:
     """Returns the largest batch size on linear scaling, and whether it is open.
 

@@ -56,12 +56,7 @@ class Crossings:
 
 
 def crossings(  # noqa: PLR0913 - the columns of a table of evaluations
-    goal: Goal,
-    trials: int,
-    codes: Wholes,
-    steps: Wholes,
-    values: Floats,
-    bounds: Bools,
+    goal: Goal, trials: int, codes: Wholes, steps: Wholes, values: Floats, bounds: Bools
 ) -> Crossings:
     """Returns where trials 0, 1, ... met a goal.
 

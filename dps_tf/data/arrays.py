@@ -93,9 +93,7 @@ def _remove(folder: Path) -> None:
 
 
 def _written(
-    folder: Path,
-    batches: Batches | Callable[[int], Batches],
-    facts: dict[str, Any],
+    folder: Path, batches: Batches | Callable[[int], Batches], facts: dict[str, Any]
 ) -> dict[str, Any]:
     """Writes both files of a set; returns the manifest's entry for each of them."""
     kept = _kept(folder, facts) if callable(batches) else {}
@@ -391,9 +389,7 @@ class MappedRows:
         return self._read(rows.reshape(-1)).reshape(*rows.shape, *self._row_shape)
 
     def __array__(
-        self,
-        dtype: DTypeLike | None = None,
-        copy: bool | None = None,
+        self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> np.ndarray:
         if copy is False:
             raise ValueError("rows of a file cannot be an array without a copy")

@@ -75,11 +75,7 @@ def _check_manual(described: PhotographSet, raw_dir: Path | None) -> None:
 
 
 def _indexed(
-    records: Any,
-    labels: Callable[[Any], Any],
-    what: str,
-    report: Report,
-    first: int,
+    records: Any, labels: Callable[[Any], Any], what: str, report: Report, first: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields SHA-256 sums, uint8 [n, 32], and labels of images; decodes each image.
 

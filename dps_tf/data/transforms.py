@@ -211,10 +211,7 @@ class Chain:
         return any(getattr(part, "shortens", False) for part in self.parts)
 
 
-IMAGE_TRANSFORMS: dict[str, Transform] = {
-    "pad_and_crop": PadAndCrop(),
-    "flip": Flip(),
-}
+IMAGE_TRANSFORMS: dict[str, Transform] = {"pad_and_crop": PadAndCrop(), "flip": Flip()}
 """Transforms that the argument `augmentation` of data sets of images may name."""
 
 

@@ -49,9 +49,7 @@ _SPACES: dict[str, Mapping[str, Any]] = {}
 
 
 def register(
-    name: str,
-    optimizer: type[TensorOptimizer],
-    space: Mapping[str, Any] | None = None,
+    name: str, optimizer: type[TensorOptimizer], space: Mapping[str, Any] | None = None
 ) -> None:
     """Makes `build(name, schedule)` return an instance of a `TensorOptimizer` class.
 

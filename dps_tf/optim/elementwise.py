@@ -231,10 +231,7 @@ class ScheduleFreeAdamW(ScheduleFree):
     """
 
     ELEMENTWISE: ClassVar[bool] = True
-    READS: ClassVar[Reads] = {
-        **ADAM_READS,
-        "weight_decay": Argument(0.0, NOT_NEGATIVE),
-    }
+    READS: ClassVar[Reads] = {**ADAM_READS, "weight_decay": Argument(0.0, NOT_NEGATIVE)}
     SLOTS = (*ScheduleFree.SLOTS, "velocities")
 
     def _step(

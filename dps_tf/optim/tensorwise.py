@@ -251,9 +251,7 @@ class SOAP(TensorOptimizer):
         def iterated() -> tf.Tensor:
             is_due = tf.equal(self.iterations % every, 0)
             return tf.cond(
-                is_due,
-                lambda: tf.linalg.qr(tf.matmul(now, before))[0],
-                lambda: before,
+                is_due, lambda: tf.linalg.qr(tf.matmul(now, before))[0], lambda: before
             )
 
         basis.assign(

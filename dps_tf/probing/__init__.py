@@ -13,12 +13,7 @@ from dps_tf.probing.quantities import (
     local_smoothness,
     measure_update,
 )
-from dps_tf.probing.replay import (
-    dataset_of,
-    log_spaced,
-    read_recorded,
-    replay,
-)
+from dps_tf.probing.replay import dataset_of, log_spaced, read_recorded, replay
 
 __all__ = [
     "CURVATURE",

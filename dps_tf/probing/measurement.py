@@ -17,13 +17,7 @@ from dps_tf.models import initial_point
 from dps_tf.probing.gradients import ExampleGradients
 from dps_tf.probing.noise import OPTIMIZER_NOISE, of_optimizer
 from dps_tf.probing.quantities import CURVATURE, QUANTITIES, measure_update
-from dps_tf.probing.replay import (
-    Arrays,
-    dataset_of,
-    log_spaced,
-    read_recorded,
-    replay,
-)
+from dps_tf.probing.replay import Arrays, dataset_of, log_spaced, read_recorded, replay
 from dps_tf.store import (
     MEASUREMENTS,
     CellLayout,
@@ -317,11 +311,7 @@ class Measurer:
         return prune(trial.number, initial).masks
 
     def _report(
-        self,
-        study: StudyReader,
-        trial: RecordedTrial,
-        program: Program,
-        change: str,
+        self, study: StudyReader, trial: RecordedTrial, program: Program, change: str
     ) -> None:
         """Prints how a trial differs from its record; on CPUs raises UserError."""
         difference = (

@@ -103,10 +103,7 @@ class WatchedRunner(TrainingRunner):
     """
 
     def __init__(
-        self,
-        program: Program,
-        trial: RecordedTrial,
-        masks: Sequence[np.ndarray] | None,
+        self, program: Program, trial: RecordedTrial, masks: Sequence[np.ndarray] | None
     ):
         """`masks`: one per trainable variable; None for a dense network."""
         super().__init__(

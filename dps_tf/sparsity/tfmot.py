@@ -191,11 +191,7 @@ class PrunedModel:
 
 
 def wrap_with_schedule(
-    model: keras.Model,
-    method: str,
-    sparsity: float,
-    pruning: Pruning,
-    step_budget: int,
+    model: keras.Model, method: str, sparsity: float, pruning: Pruning, step_budget: int
 ) -> PrunedModel:
     """Returns `model` inside wrappers with masks that follow a schedule of tfmot.
 

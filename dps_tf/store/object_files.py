@@ -196,10 +196,7 @@ def _explained(doing: str, path: str, missing: str = "") -> Iterator[None]:
         if missing:
             raise store_error(doing, path, errno.ENOENT, missing) from error
         raise FileNotFoundError(errno.ENOENT, "No such file", path) from error
-    except (
-        exceptions.PermissionDeniedError,
-        exceptions.UnauthenticatedError,
-    ) as error:
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
         raise store_error(doing, path, errno.EACCES, "access is denied") from error
     except (exceptions.BaseError, ValueError) as error:
         # The lines after the first are for debugging.

@@ -172,12 +172,7 @@ MEASUREMENTS = TableSchema(
 
 WORK = TableSchema(
     "work",
-    (
-        *_IDENTITY,
-        ("trial", "whole?"),
-        ("quantity", "text"),
-        ("value", "number"),
-    ),
+    (*_IDENTITY, ("trial", "whole?"), ("quantity", "text"), ("value", "number")),
     (*CELL_KEY, "trial", "quantity"),
 )
 """One row per trial and quantity of executed work, which is no result."""

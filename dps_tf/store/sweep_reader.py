@@ -16,13 +16,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from dps_tf.core import (
-    CELL_KEY,
-    UserError,
-    cell_key,
-    check_known,
-    is_axis,
-)
+from dps_tf.core import CELL_KEY, UserError, cell_key, check_known, is_axis
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout, is_name

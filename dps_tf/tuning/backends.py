@@ -97,9 +97,7 @@ class TrainedBackend:
         )
 
     def try_out(
-        self,
-        studies: Sequence[StudySpecification],
-        built: Sequence[StudySpecification],
+        self, studies: Sequence[StudySpecification], built: Sequence[StudySpecification]
     ) -> float:
         """Lets one trial of each study of `built` make one step.
 

@@ -33,12 +33,7 @@ from dps_tf.store import (
 from dps_tf.store.tables import to_frame
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
-from dps_tf.tuning.progress import (
-    Forecast,
-    Forecaster,
-    StudyProgress,
-    no_forecast,
-)
+from dps_tf.tuning.progress import Forecast, Forecaster, StudyProgress, no_forecast
 from dps_tf.tuning.study import RunContext, is_finished, run_study
 
 _WAIT_SECONDS = 0.5

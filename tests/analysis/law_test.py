@@ -157,11 +157,11 @@ def test_the_posterior_of_seeds_is_the_one_that_is_stated(shift, scatter, seeds)
                 total -= (len(own) - 1) * np.log(scale)
             weights = np.logaddexp(weights, total)
     weights = np.exp(weights - weights.max())
-    for name, values in (("c1", shape + level), ("c2", level), ("c1/c2", shape)):
+    sums = {"c1": shape + level, "c2": level, "critical_batch_size": shape}
+    for name, values in sums.items():
         order = np.argsort(values.ravel(), kind="stable")
         below = np.cumsum(weights.ravel()[order]) / weights.sum()
         wanted = np.interp([0.025, 0.5, 0.975], below, values.ravel()[order])
-        name = {"c1/c2": "critical_batch_size"}.get(name, name)
         ends = np.log2(getattr(found, name).quantiles([0.025, 0.5, 0.975]))
         width = wanted[2] - wanted[0]
         np.testing.assert_allclose(ends, wanted, atol=0.04 * width, err_msg=name)
@@ -522,23 +522,3 @@ def test_draws_are_those_of_the_posterior(observations):
             np.log2(np.quantile(values, levels)), ends, atol=0.035 * np.ptp(ends)
         )
     assert (found.draws(4000).c1 == draws.c1).all()
-
-
-def test_seeds_of_a_curve_share_a_shift_that_c1_and_c2_know_of():
-    rng, rows = np.random.default_rng(3), []
-    for seed in range(3):
-        shift = rng.normal(0, 0.3)
-        noise = shift + rng.normal(0, 0.03, len(B))
-        rows += [
-            (b, k, seed) for b, k in zip(B, (1e5 / B + 3000) * 2**noise, strict=True)
-        ]
-    sizes, steps, seeds = np.transpose(rows)
-    apart = fit_law(Observations.of(sizes, steps))
-    together = fit_law(Observations.of(sizes, steps, seed=seeds))
-    # c1/c2 does not feel the shift, and is known much better for it.
-    assert together.critical_batch_size.octaves < apart.critical_batch_size.octaves / 2
-    assert together.c2.octaves > 2 * together.critical_batch_size.octaves / 3
-    # Each slice has a grid of its own, and next to nothing at its rim.
-    density = together.posterior.log_density
-    density = density - density.max(axis=(1, 2), keepdims=True)
-    assert max(density[:, [0, -1]].max(), density[:, :, [0, -1]].max()) < -10

@@ -73,8 +73,7 @@ def test_warm_up_begins_at_the_base_rate_and_ends_at_the_scaled_one():
 
 
 @pytest.mark.parametrize(
-    ("name", "exponent"),
-    [("mnist_linear_rule", 1.0), ("mnist_square_root_rule", 0.5)],
+    ("name", "exponent"), [("mnist_linear_rule", 1.0), ("mnist_square_root_rule", 0.5)]
 )
 def test_named_policies_have_one_trial_at_each_batch_size(name, exponent):
     studies = read_configuration([f"shallue2019/{name}"], [])[0].studies

@@ -11,11 +11,7 @@ import pytest
 from dps_tf.analysis.loading import load
 from dps_tf.store import LocalFiles, read_logs
 from tests.faults.victim import STUDY, Victim
-from tests.made_up.studies import (
-    reader_of,
-    study_of,
-    tables,
-)
+from tests.made_up.studies import reader_of, study_of, tables
 
 pytestmark = pytest.mark.fault
 

@@ -37,10 +37,7 @@ def command(children: Victim, tmp_path_factory) -> Command:
 
     def run(name: str, *arguments: str) -> tuple[int, str]:
         children.start(
-            kind="command",
-            command=name,
-            arguments=arguments,
-            output=str(output),
+            kind="command", command=name, arguments=arguments, output=str(output)
         )
         code = children.end()
         # TensorFlow's libraries tell of the graphics cards that they do not find.

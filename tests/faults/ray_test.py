@@ -198,10 +198,7 @@ def test_actors_nodes_and_driver_killed_leave_the_tables_of_one_machine(
 def test_a_ray_that_was_started_here_and_dies_stops_the_run(
     train, alone, tmp_path, part
 ):
-    slow = {
-        "DPS_TF_TURN_SECONDS": "0.2",
-        "RAY_health_check_failure_threshold": "1",
-    }
+    slow = {"DPS_TF_TURN_SECONDS": "0.2", "RAY_health_check_failure_threshold": "1"}
     driver = train(*NOISY_QUADRATIC, "--engine=ray", "--slots=2", **slow)
     wait_for_progress(tmp_path / "sweep", driver)
     (victim,) = [

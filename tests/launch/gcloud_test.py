@@ -17,10 +17,7 @@ QUEUED = LAUNCH / "tpu" / "queued_resource"
 KNOWN = json.loads((Path(__file__).parent / "schemas" / "gcloud.json").read_text())
 
 OPTIONS = ("--gin_file=quickstart", "--sweep_dir=gs://b/a sweep", "--strategy=tpu")
-VARIABLES = {
-    "DPS_TF_ZONE": "us-x1-a",
-    "DPS_TF_IMAGE": "registry/dps_tf:tpu",
-}
+VARIABLES = {"DPS_TF_ZONE": "us-x1-a", "DPS_TF_IMAGE": "registry/dps_tf:tpu"}
 
 
 @pytest.fixture

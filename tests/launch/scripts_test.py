@@ -17,11 +17,7 @@ from tests.packaging.source_tree import SOURCE_TREE
 
 SCRIPTS = [
     LAUNCH / name
-    for name in (
-        "containers/install",
-        "slurm/sweep.sbatch",
-        "tpu/queued_resource",
-    )
+    for name in ("containers/install", "slurm/sweep.sbatch", "tpu/queued_resource")
 ]
 CONTAINERFILE = LAUNCH / "containers" / "Containerfile"
 

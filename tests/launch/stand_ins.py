@@ -40,6 +40,21 @@ for number, answer in enumerate(answers):
 """
 
 
+def ran(
+    command: Sequence[object], folder: Path, environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a folder to its end, within a minute."""
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 class StandIns:
     """A folder of programs that come first on the PATH.
 
@@ -81,36 +96,17 @@ class StandIns:
                 go on before a program that it started has come so far as to be called.
             runs_command: then its --command=... is run by bash.
         """
-        self._answers.append(
-            {
-                "to": to,
-                "out": out,
-                "code": code,
-                "once": once,
-                "until": until,
-                "runs_command": runs_command,
-            }
-        )
+        given = {"to": to, "out": out, "code": code, "once": once}
+        self._answers.append({**given, "until": until, "runs_command": runs_command})
 
     def run(
         self, *command: object, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """Runs a script to its end."""
         (self.folder / "answers").write_text(json.dumps(self._answers))
-        environment = {
-            **os.environ,
-            "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
-            **variables,
-        }
-        return subprocess.run(
-            [str(part) for part in command],
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        path = f"{self.folder}/bin:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, **variables}
+        return ran(command, self.folder, environment)
 
     def calls(self, start: str = "") -> list[list[str]]:
         """Returns the calls in order, those that begin with the words of `start`."""

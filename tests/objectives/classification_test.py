@@ -112,8 +112,7 @@ class WrongTest(tf.test.TestCase, parameterized.TestCase):
     def test_sequences_are_judged_per_position(self):
         labels, logits = LABELS.reshape(2, 2), LOGITS.reshape(2, 2, 3)
         self.assertAllEqual(
-            losses.wrong(tf.constant(labels), logits),
-            logits.argmax(-1) != labels,
+            losses.wrong(tf.constant(labels), logits), logits.argmax(-1) != labels
         )
 
 

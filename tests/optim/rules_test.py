@@ -136,10 +136,7 @@ class OptaxTest(tf.test.TestCase, parameterized.TestCase):
         """Under decay, optax weighs by the greatest rate so far."""
         theirs = schedule_free_sgd(0.05, b1=0.8, weight_decay=0.0)
         evaluated, state, params = self.compare(
-            "schedule_free_sgd",
-            theirs,
-            end_learning_rate_factor=1.0,
-            weight_decay=0.0,
+            "schedule_free_sgd", theirs, end_learning_rate_factor=1.0, weight_decay=0.0
         )
         expected = schedule_free_eval_params(state, params)
         self.assertAllClose(evaluated, expected, rtol=1e-5, atol=2e-6)

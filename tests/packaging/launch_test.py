@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.launch.stand_ins import ran
 from tests.packaging.source_tree import SOURCE_TREE
 
 LAUNCH = SOURCE_TREE / "launch"
@@ -54,20 +55,8 @@ class Machine:
         python.chmod(0o755)
 
     def run(self, *command: object, **variables: str):
-        environment = {
-            **os.environ,
-            "DPS_TF_VENV": str(self.environment),
-            **variables,
-        }
-        return subprocess.run(
-            [str(part) for part in command],
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        environment = {**os.environ, "DPS_TF_VENV": str(self.environment), **variables}
+        return ran(command, self.folder, environment)
 
     def find_interpreter(self, **variables: str):
         """Asks the shell piece for an interpreter."""

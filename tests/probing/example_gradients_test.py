@@ -117,9 +117,7 @@ class ExampleGradientsTest(parameterized.TestCase, tf.test.TestCase):
             weights=lambda labels: tf.cast(tf.maximum(3 * labels + 1, 0), tf.float32),
         )
         gradients = self.gradients(
-            objective=objective,
-            metaparameters=("l2_penalty",),
-            batch_size=6,
+            objective=objective, metaparameters=("l2_penalty",), batch_size=6
         )
         found = gradients.at(weights, point={"l2_penalty": 0.3})
         for variable, value in zip(self.model.weights, weights, strict=True):

@@ -53,11 +53,7 @@ class CachedTest(tf.test.TestCase, parameterized.TestCase):
                 self.masks("force", sparsity)
         self.assertEqual((self.cache.computations, self.cache.hits), (2, 2))
 
-    @parameterized.parameters(
-        {"seed": 1},
-        {"method": "magnitude"},
-        {"examples": 30},
-    )
+    @parameterized.parameters({"seed": 1}, {"method": "magnitude"}, {"examples": 30})
     def test_other_scores_have_another_key(self, **change):
         self.masks()
         self.masks(**change)

@@ -21,10 +21,7 @@ NOT_SMOOTHED = "workload.fixed = {'l2_penalty': 1e-4}"
             ["workload.objective_arguments = {'tops': (5,)}"],
             "objective 'softmax_cross_entropy' reads nothing named 'tops': .*top",
         ),
-        (
-            ["workload.objective = 'squared_error'"],
-            "nothing named 'label_smoothing'",
-        ),
+        (["workload.objective = 'squared_error'"], "nothing named 'label_smoothing'"),
         (
             ["workload.objective = 'squared_error'", NOT_SMOOTHED],
             "goal.metric 'validation/classification_error' is no metric of .*"

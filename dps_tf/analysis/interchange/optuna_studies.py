@@ -81,9 +81,7 @@ def load_optuna(database: str | Path, name: str | None = None) -> Any:
         with closing(_opened(path)) as connection:
             _check_tables(connection)
         storage = optuna.storages.RDBStorage(
-            "sqlite://",
-            {"creator": lambda: _opened(path)},
-            skip_table_creation=True,
+            "sqlite://", {"creator": lambda: _opened(path)}, skip_table_creation=True
         )
         names = optuna.get_all_study_names(storage)
         study = optuna.load_study(

@@ -81,7 +81,7 @@ def _evaluate(
     limits = prior_ends(observations, lattice.exponent)
     ends = limits.copy()
     span = float(np.ptp(np.log2(observations.batch_size)))
-    scale, quick = lattice.scale, observations.without_brackets(1.0)
+    scale, quick = lattice.scale, observations.without_brackets()
     if rough:
         scale = np.hypot(scale, 0.12 * lattice.exponent * lattice.exponent_step * span)
     slices = np.stack([scale, lattice.exponent, scale * lattice.effect])

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -158,18 +157,17 @@ class Observations:
         kept = ~self.is_bound
         return Observations(*(getattr(self, f.name)[kept] for f in fields(self)))
 
-    def without_brackets(self, share: float) -> Observations:
-        """Returns them with exact K* amid brackets, a share of half widths as noise.
+    def without_brackets(self) -> Observations:
+        """Returns them with exact K* amid brackets, and half widths as noise.
 
-        Of a share of 1 their likelihood is wider than that of brackets.
+        Their likelihood is wider than that of brackets.
         """
         inside = self.half_width > 0
-        middle = self.high * np.exp2(-self.half_width)
         return replace(
             self,
             low=np.where(inside, np.nan, self.low),
-            high=np.where(inside, middle, self.high),
-            noise=np.hypot(self.noise, share * self.half_width),
+            high=self.high * np.exp2(-self.half_width),
+            noise=np.hypot(self.noise, self.half_width),
         )
 
     def __len__(self) -> int:
@@ -245,11 +243,12 @@ def _followed(results: pd.DataFrame) -> Floats:
     return np.where(np.isnan(low), last, low - interval)
 
 
+Each = Sequence[Floats]
+"""An array for each K*."""
+
+
 def log_likelihood(
-    observations: Observations,
-    curve: Sequence[Floats],
-    variance: Sequence[Floats],
-    shift: Floats,
+    observations: Observations, curve: Each, variance: Each, shift: Floats
 ) -> Floats:
     """Returns the log-likelihood of curves, at the mean shift of their seeds, [...].
 
@@ -260,101 +259,73 @@ def log_likelihood(
         shift: standard deviation of what a seed shifts all its K* by, in octaves,
             broadcast likewise; positive, and of no meaning for a single seed.
     """
-    is_wide = _are_wide(observations, variance)
+    # From 2 half widths on, a normal of a bracket's variance is off by 0.01 nats at
+    # most within three scales.
+    least = np.array([part.min() for part in variance]) + observations.noise**2
+    is_wide = observations.is_bound | (least < 4 * observations.half_width**2)
     if observations.seeds == 1:
-        wide = np.flatnonzero(is_wide)
-        rest = _Normal.of(observations, np.flatnonzero(~is_wide), curve, variance)
-        return rest.constant + _of_wide(observations, wide, curve, variance)
-    # Of each seed without a shift: log2 steps are high by `pull` / `precision`, and so
-    # is the shift but for its prior.
+        wide, rest = np.flatnonzero(is_wide), np.flatnonzero(~is_wide)
+        value = _normal(observations, rest, curve, variance)[2]
+        return value + _of_wide(observations, wide, curve, variance, np.zeros(()))
     seeds = np.unique(observations.seed)
     rows = [np.flatnonzero(observations.seed == seed) for seed in seeds]
-    parts = [_Normal.of(observations, part, curve, variance) for part in rows]
-    spread = [1 / (part.precision + shift**-2) for part in parts]
-    center = [part.pull * square for part, square in zip(parts, spread, strict=True)]
+    parts = [_normal(observations, own, curve, variance) for own in rows]
+    # A shift whose prior stood alone is normal with these variances about these means.
+    spread = [1 / (precision + shift**-2) for precision, _, _ in parts]
+    center = [part[1] * square for part, square in zip(parts, spread, strict=True)]
     sums = np.sum(center, axis=0), np.sum(spread, axis=0)
-    # Shifts that add up to 0: the density of their sum there, after over before.
+    # Shifts add up to 0: the density of their sum there, after over before.
     value = 0.5 * (np.log(len(rows) / sums[1]) - sums[0] ** 2 / sums[1])
     value = value - (len(rows) - 1) * np.log(shift)
     for own, part, square, middle in zip(rows, parts, spread, center, strict=True):
-        value += part.constant + 0.5 * (np.log(square) + middle * part.pull)
-        odd = own[is_wide[own]]
-        if not len(odd):
+        value += part[2] + 0.5 * (np.log(square) + middle * part[1])
+        wide = own[is_wide[own]]
+        if not len(wide):
             continue
-        # Where brackets are not near to normal, by what they differ over all shifts.
-        normal = _Normal.of(observations, odd, curve, variance)
+        # What brackets and bounds differ by from that, over the shift of their seed.
+        precision, pull, top = _normal(observations, wide, curve, variance)
         share = square / sums[1]
         middle, width = middle - share * sums[0], np.sqrt(square * (1 - share))
         terms = []
         for node, weight in zip(*_RULE, strict=True):
             at = middle + width * node
-            exact = _of_wide(observations, odd, curve, variance, at)
-            off = (normal.pull - 0.5 * normal.precision * at) * at + normal.constant
-            terms.append(np.log(weight / _RULE[1].sum()) + exact - off)
+            exact = _of_wide(observations, wide, curve, variance, at)
+            exact = exact - top - (pull - 0.5 * precision * at) * at
+            terms.append(np.log(weight / _RULE[1].sum()) + exact)
         value += np.logaddexp.reduce(terms)
     return np.asarray(value, np.float64)
 
 
-class _Normal(NamedTuple):
-    """The log-likelihood of some K* against their shift x, a parabola.
+def _normal(
+    observations: Observations, rows: Codes, curve: Each, variance: Each
+) -> tuple[Floats, Floats, Floats]:
+    """Returns the precision p, pull q and constant k of some K*.
 
-    It is constant + pull x - precision x^2 / 2. Brackets are normals of their variance,
-    and bounds are left out.
+    Their log-probability, all shifted by x, is k + q x - p x^2 / 2, where brackets are
+    taken for normals of their variance; bounds are left out.
     """
-
-    precision: Floats
-    pull: Floats
-    constant: Floats
-
-    @classmethod
-    def of(
-        cls,
-        observations: Observations,
-        rows: Codes,
-        curve: Sequence[Floats],
-        variance: Sequence[Floats],
-    ) -> _Normal:
-        half, middle = observations.half_width, np.log2(observations.middle)
-        precision = pull = squares = logs = np.zeros(())
-        for i in rows:
-            if observations.is_bound[i]:
-                continue
-            total = variance[i] + observations.noise[i] ** 2 + half[i] ** 2 / 3
-            off = middle[i] - curve[i]
-            weighted = off / total
-            precision, pull = precision + 1 / total, pull + weighted
-            # A density times the bracket's width is a probability.
-            logs = logs + np.log(2 * np.pi * total) - 2 * np.log(2 * half[i] or 1.0)
-            squares = squares + off * weighted
-        return cls(precision, pull, -0.5 * (squares + logs))
-
-
-def _are_wide(observations: Observations, variance: Sequence[Floats]) -> Bools:
-    """Returns which K* are bounds, or have brackets that no normal comes near to, [n].
-
-    From 2 half widths on, a normal of a bracket's variance is off by 0.01 nats at most
-    within three scales.
-    """
-    least = np.array([part.min() for part in variance]) + observations.noise**2
-    is_near = least >= 4 * observations.half_width**2
-    return np.asarray(observations.is_bound | ~is_near, np.bool_)
+    half, middle = observations.half_width, np.log2(observations.middle)
+    precision = pull = squares = logs = np.zeros(())
+    for i in rows[~observations.is_bound[rows]]:
+        total = variance[i] + observations.noise[i] ** 2 + half[i] ** 2 / 3
+        off = middle[i] - curve[i]
+        weighted = off / total
+        precision, pull = precision + 1 / total, pull + weighted
+        # A density times the bracket's width is a probability.
+        logs = logs + np.log(2 * np.pi * total) - 2 * np.log(2 * half[i] or 1.0)
+        squares = squares + off * weighted
+    return precision, pull, -0.5 * (squares + logs)
 
 
 def _of_wide(
-    observations: Observations,
-    rows: Codes,
-    curve: Sequence[Floats],
-    variance: Sequence[Floats],
-    shift: Floats | float = 0.0,
+    observations: Observations, rows: Codes, curve: Each, variance: Each, at: Floats
 ) -> Floats:
-    """Returns the log-probability of some brackets and bounds."""
+    """Returns the log-probability of some brackets and bounds, all shifted by `at`."""
     value = np.zeros(curve[0].shape)
     for i in rows:
         low, high = observations.low[i], observations.high[i]
-        scale, mean = (
-            np.sqrt(variance[i] + observations.noise[i] ** 2),
-            curve[i] + shift,
-        )
+        mean = curve[i] + at
+        scale = np.sqrt(variance[i] + observations.noise[i] ** 2)
         if low == 0:
             value += log_ndtr((np.log2(high) - mean) / scale)
         elif np.isinf(high):

@@ -64,27 +64,21 @@ class Distribution:
             log2 = np.broadcast_to(log2[..., None], wide.shape)
             weights = weights[..., None] * _SHARE
         kept = weights > weights.max() * 1e-9
-        half = np.maximum(wide[kept] / 2, 1e-9)
-        cells = log2[kept], half, weights[kept]
-        low, high = float((cells[0] - half).min()), float((cells[0] + half).max())
-        whole = cls._in_bins(*cells, low, high, bins)
+        cells = log2[kept], np.maximum(wide[kept] / 2, 1e-9), weights[kept]
+        low, high = (cells[0] - cells[1]).min(), (cells[0] + cells[1]).max()
+        whole = cls._in_bins(cells, low, high, bins)
         if not np.any(blur):
             return whole
         # What is blurred most reaches far with next to no weight.
-        low, high = np.log2(whole.quantiles([1e-6, 1 - 1e-6])).tolist()
-        return cls._in_bins(*cells, low, high, bins)
+        low, high = np.log2(whole.quantiles([1e-6, 1 - 1e-6]))
+        return cls._in_bins(cells, low, high, bins)
 
     @classmethod
     def _in_bins(
-        cls,
-        middle: Floats,
-        half: Floats,
-        weight: Floats,
-        low: float,
-        high: float,
-        bins: int,
+        cls, cells: tuple[Floats, Floats, Floats], low: float, high: float, bins: int
     ) -> Distribution:
-        """Returns the distribution of cells between two ends."""
+        """Returns that of cells (middles, half widths, weights) between ends."""
+        middle, half, weight = cells
         bin_width = (high - low) / bins
         half = np.maximum(half, bin_width / 2)
         # A density is the sum of steps: up where a cell begins, down where it ends.
@@ -97,7 +91,8 @@ class Distribution:
             slope += np.bincount(whole, sign * height * (1 - over), bins + 2)
             slope += np.bincount(whole + 1, sign * height * over, bins + 2)
         masses = np.maximum(np.cumsum(slope)[:bins], 0)
-        return cls(low, bin_width, np.asarray(masses / masses.sum(), np.float64))
+        masses = np.asarray(masses / masses.sum(), np.float64)
+        return cls(float(low), float(bin_width), masses)
 
     @property
     def middles(self) -> Floats:
