@@ -152,10 +152,13 @@ class Observations:
         )
         return cls.of(*(values[used | is_beyond] for values in columns))
 
+    def where(self, kept: Codes | Bools) -> Observations:
+        """Returns some of them, by their places or by whether each is kept, [n]."""
+        return Observations(*(getattr(self, f.name)[kept] for f in fields(self)))
+
     def located(self) -> Observations:
         """Returns those that are bounded on both sides, or exact."""
-        kept = ~self.is_bound
-        return Observations(*(getattr(self, f.name)[kept] for f in fields(self)))
+        return self.where(~self.is_bound)
 
     def without_brackets(self) -> Observations:
         """Returns them with exact K* amid brackets, and half widths as noise.
@@ -270,7 +273,7 @@ def log_likelihood(
     seeds = np.unique(observations.seed)
     rows = [np.flatnonzero(observations.seed == seed) for seed in seeds]
     parts = [_normal(observations, own, curve, variance) for own in rows]
-    # A shift whose prior stood alone is normal with these variances about these means.
+    # Were shifts independent, each would be normal, of these variances and means.
     spread = [1 / (precision + shift**-2) for precision, _, _ in parts]
     center = [part[1] * square for part, square in zip(parts, spread, strict=True)]
     sums = np.sum(center, axis=0), np.sum(spread, axis=0)

@@ -184,7 +184,7 @@ class Posterior:
         weight = np.exp(self.log_density - top)
         return np.asarray(weight / weight.sum(axis=(1, 2), keepdims=True), np.float64)
 
-    @property
+    @cached_property
     def rests_on(self) -> tuple[str, ...]:
         """Which of c1 and residual_scale the least value that the prior allows decides.
 
