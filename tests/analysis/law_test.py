@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -521,3 +522,15 @@ def test_draws_are_those_of_the_posterior(observations):
             np.log2(np.quantile(values, levels)), ends, atol=0.035 * np.ptp(ends)
         )
     assert (found.draws(4000).c1 == draws.c1).all()
+
+
+def test_seeds_of_a_curve_share_a_shift_that_c1_and_c2_know_of():
+    seeds = of_seeds(0.3, 0.03, 3)
+    apart, together = fit_law(replace(seeds, seed=0 * seeds.seed)), fit_law(seeds)
+    # c1/c2 does not feel the shift, and is known much better for it.
+    assert together.critical_batch_size.octaves < apart.critical_batch_size.octaves / 2
+    assert together.c2.octaves > 2 * together.critical_batch_size.octaves / 3
+    # Each slice has a grid of its own, and next to nothing at its rim.
+    density = together.posterior.log_density
+    density = density - density.max(axis=(1, 2), keepdims=True)
+    assert max(density[:, [0, -1]].max(), density[:, :, [0, -1]].max()) < -10

@@ -334,8 +334,7 @@ def _of_wide(
         elif np.isinf(high):
             value += log_ndtr((mean - np.log2(low)) / scale)
         else:
-            ends = (np.log2(low) - mean) / scale, (np.log2(high) - mean) / scale
-            value += log_interval(*ends)
+            value += log_interval(*((np.log2(end) - mean) / scale for end in (low, high)))
     return value
 
 
