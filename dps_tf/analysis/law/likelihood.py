@@ -334,7 +334,8 @@ def _of_wide(
         elif np.isinf(high):
             value += log_ndtr((mean - np.log2(low)) / scale)
         else:
-            value += log_interval(*((np.log2(end) - mean) / scale for end in (low, high)))
+            lower, upper = ((np.log2(end) - mean) / scale for end in (low, high))
+            value += log_interval(lower, upper)
     return value
 
 
