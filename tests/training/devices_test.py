@@ -14,23 +14,9 @@ from dps_tf.core import Goal, UserError
 from dps_tf.models.layers import GhostBatchNormalization
 from dps_tf.training import Program
 from tests.training import problems
-from tests.training.problems import Problem, error_of, same_bits
+from tests.training.problems import PROBLEMS, Problem, error_of, same_bits
 
 GOAL = Goal("validation/classification_error", 0.12)
-
-PROBLEMS = {
-    "mlp": Problem(optimizer="nesterov", schedule="linear", smoothing=True),
-    "simple_cnn": Problem(problems.images(side=16), "simple_cnn", "momentum"),
-    "batch_norm": Problem(
-        network="mlp_batch_norm", optimizer="adam", arguments={"ghost_batch_size": 4}
-    ),
-    "transformer": Problem(
-        problems.sequences(),
-        "tiny_transformer",
-        "adam",
-        arguments={"width": 8, "heads": 2, "blocks": 1},
-    ),
-}
 
 
 def masked(problem: Problem, program: Program) -> None:

@@ -18,6 +18,7 @@ from dps_tf.core import Goal, UserError
 from dps_tf.data import Dataset, Examples
 from dps_tf.training import DeviceData, Program, StreamedData, Task
 from dps_tf.training.evaluation import Evaluation
+from tests.training import problems
 
 POINT = {"learning_rate": 0.1}
 BATCH = 8
@@ -76,17 +77,16 @@ def task_of(name: str, **changes: Any) -> Task:
     return dataclasses.replace(task, **changes)
 
 
-def two() -> tf.distribute.Strategy:
-    return tf.distribute.MirroredStrategy(
-        ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()
-    )
+def regularized(name: str, **changes: Any) -> Task:
+    network = functools.partial(dense, TASKS[name][1], keras.regularizers.L2(0.05))
+    return task_of(name, network=network, **changes)
 
 
 def program_of(
     task: Task, strategy: Any = None, placed: Any = DeviceData, **arguments: Any
 ) -> Program:
-    strategy = strategy or tf.distribute.OneDeviceStrategy("CPU:0")
-    return Program(task, placed(task.dataset, strategy), BATCH, **arguments)
+    data = placed(task.dataset, strategy or problems.one_device())
+    return Program(task, data, BATCH, **arguments)
 
 
 def trained(
@@ -104,13 +104,7 @@ def trained(
 class StepTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*TASKS)
     def test_update_is_the_gradient_of_the_mean_over_what_counts(self, name):
-        task = task_of(
-            name,
-            network=functools.partial(
-                dense, TASKS[name][1], keras.regularizers.L2(0.05)
-            ),
-            loss_metaparameters=("l2_penalty",),
-        )
+        task = regularized(name, loss_metaparameters=("l2_penalty",))
         program = program_of(task)
         loss, _ = trained(program, 1, l2_penalty=0.2)
         model = task.network()
@@ -139,15 +133,10 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*TASKS)
     def test_two_devices_are_one(self, name):
-        task = task_of(
-            name,
-            network=functools.partial(
-                dense, TASKS[name][1], keras.regularizers.L2(0.05)
-            ),
-        )
+        task = regularized(name)
         loss, alone = trained(program_of(task))
         for placed in (DeviceData, StreamedData):
-            other_loss, shared = trained(program_of(task, two(), placed))
+            other_loss, shared = trained(program_of(task, problems.mirrored(2), placed))
             self.assertAllClose(loss, other_loss, rtol=1e-5)
             self.assertEqual(list(alone.metrics), list(shared.metrics))
             self.assertAllClose(
@@ -161,7 +150,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         task = task_of("sigmoid_cross_entropy")
         # Batches of 8 over two replicas leave 11 places of padding.
         with mock.patch("dps_tf.training.device_data.BATCH_SIZE", 8):
-            program = program_of(task, two(), placed)
+            program = program_of(task, problems.mirrored(2), placed)
         _, found = trained(program)
         held = task.dataset.validation
         logits = program.network.predict(held.inputs, verbose=0)

@@ -15,18 +15,7 @@ from dps_tf.sparsity import prunable, tfmot
 from dps_tf.training import DeviceData, Program
 from dps_tf.training import strategy as strategies
 from tests.training import problems
-from tests.training.problems import Problem, same_bits
-
-PROBLEMS = {
-    "mlp": Problem(optimizer="nesterov", schedule="linear", smoothing=True),
-    "simple_cnn": Problem(problems.images(side=16), "simple_cnn", "momentum"),
-    "batch_norm": Problem(
-        network="mlp_batch_norm", optimizer="adam", arguments={"ghost_batch_size": 4}
-    ),
-    "transformer": Problem(
-        problems.sequences(), "tiny_transformer", "adam", arguments=problems.SMALL
-    ),
-}
+from tests.training.problems import PROBLEMS, Problem, same_bits
 
 
 def mixed(

@@ -138,6 +138,17 @@ class Problem:
         return losses, evaluations
 
 
+PROBLEMS = {
+    "mlp": Problem(optimizer="nesterov", schedule="linear", smoothing=True),
+    "simple_cnn": Problem(images(side=16), "simple_cnn", "momentum"),
+    "batch_norm": Problem(
+        network="mlp_batch_norm", optimizer="adam", arguments={"ghost_batch_size": 4}
+    ),
+    "transformer": Problem(sequences(), "tiny_transformer", "adam", arguments=SMALL),
+}
+"""One problem of each kind of network."""
+
+
 def error_of(evaluation: Evaluation) -> float:
     """Returns the fraction of wrong answers, a quotient of counts."""
     return evaluation.metrics["validation/classification_error"]

@@ -32,21 +32,11 @@ from dps_tf.training import (
 from dps_tf.training.streamed_data import ExampleStream, data_wait
 from tests.training import problems
 from tests.training.noted_rows import NotedRows
-from tests.training.problems import SMALL, Problem, error_of, same_bits
+from tests.training.problems import PROBLEMS, Problem, error_of, same_bits
 
 ERROR = "validation/classification_error"
 GOAL = Goal(ERROR, 0.12)
-MLP = Problem(optimizer="nesterov", schedule="linear", smoothing=True)
-PROBLEMS = {
-    "mlp": MLP,
-    "simple_cnn": Problem(problems.images(side=16), "simple_cnn", "momentum"),
-    "batch_norm": Problem(
-        network="mlp_batch_norm", optimizer="adam", arguments={"ghost_batch_size": 4}
-    ),
-    "transformer": Problem(
-        problems.sequences(), "tiny_transformer", "sgd", arguments=SMALL
-    ),
-}
+MLP = PROBLEMS["mlp"]
 
 
 def streamed(

@@ -256,12 +256,9 @@ def _budget(runs: Runs, crossed: Crossings) -> float:
     Where all runs were cut off, K* may lie beyond: one evaluation later than the last.
     """
     steps = runs.trials["steps"]
-    ended = [
-        *steps[runs.trials["status"] == COMPLETE],
-        *crossed.sure[np.isfinite(crossed.sure)],
-    ]
-    if ended:
-        return float(max(ended))
+    ended = np.r_[steps[runs.trials["status"] == COMPLETE], crossed.sure]
+    if np.isfinite(ended).any():
+        return float(ended[np.isfinite(ended)].max())
     gaps = np.diff(np.unique(runs.evaluations["step"].to_numpy(np.int64)))
     return float(steps.max() + (gaps.min() if len(gaps) else 1))
 
