@@ -15,8 +15,8 @@ from dps_tf.workloads.reading import read_configuration
 
 
 def test_a_record_gives_the_data_set_of_the_gin_file():
-    bindings = ["sweep.batch_sizes = (8,)"]
-    study = read_configuration(["smoke/lee2021_causes"], bindings)[0].studies[0]
+    sweep, _ = read_configuration(["smoke/lee2021_causes_fashion_mnist"], [])
+    study = sweep.studies[0]
     recorded = StudySpecification.from_json(json.loads(json.dumps(study.to_json())))
     arguments = recorded.workload.dataset_arguments
     assert arguments["shape"] == [28, 28, 1], "JSON knows no tuples"
@@ -31,7 +31,7 @@ class PrunerProgressTest(parameterized.TestCase):
         ("iterative_snip", "trial 2 is pruned by iterative_snip, 1 of 7 rounds"),
     )
     def test_batches_and_rounds_are_told_until_they_are_cached(self, method, first):
-        sweep, _ = read_configuration(["smoke/lee2021_mnist_sgd_sparsity"], [])
+        sweep, _ = read_configuration(["smoke/lee2021_mnist_reproduction"], [])
         workload = sweep.studies[0].workload
         cell = Cell(workload.name, workload.optimizer, method, 0, 8, 0.9)
         study = StudySpecification(
