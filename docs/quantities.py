@@ -42,7 +42,7 @@ from recorded_tables import Tables
 from workloads import estimate, plain_name, refuses_law
 
 from dps_tf.analysis.heuristics import RULES, effective_learning_rate
-from dps_tf.analysis.law import LEVEL, Estimate, Ratio, posteriors
+from dps_tf.analysis.law import LEVEL, Estimate, Ratio
 from dps_tf.analysis.paired_ratios import (
     PairedRatio,
     paired_ratio,
@@ -209,7 +209,11 @@ class Records(Tables):
             is_small=ratio.p_adjusted < 1 - LEVEL and ratio.verdict not in SIDES,
             searches=pair.searches,
         )
-        fits = [self.fit(study, name) for name in (curve, reference)]
+        fits = [
+            self.fit(study, name)
+            for name in (curve, reference)
+            if averaged or self.is_long(study, name)
+        ]
         if averaged or (
             quantity == "c1/c2" and any(refuses_law(fit.exponent) for fit in fits)
         ):
@@ -228,9 +232,8 @@ class Records(Tables):
         """
         intervals, ends = [], []
         for study in (one, other):
-            curves = self._curves(study)
-            laws = dict(zip(curves, posteriors(list(curves.values())), strict=True))
-            ends.append(laws[curve].critical_batch_size)
+            law = self.joint_law(study, curve)
+            ends.append(law.posterior.critical_batch_size)
             rows = self._rows(study)[curve][["batch_size", "evaluation_interval"]]
             each = rows.drop_duplicates().sort_values([*rows], ignore_index=True)
             intervals.append(each)  # Of one seed as of several.

@@ -15,9 +15,9 @@ from workloads import (
     Curve,
     averaged,
     estimate,
+    fitted_curves,
     independent,
     is_dense,
-    long_curves,
     plain_name,
     refuses_law,
 )
@@ -27,6 +27,7 @@ from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.law import (
     FEW_POINTS,
     LEVEL,
+    MINIMUM_POINTS,
     Comparison,
     CurveRatio,
     Distribution,
@@ -37,6 +38,7 @@ from dps_tf.analysis.law import (
     exponent_of,
     exponent_of_all,
     fit_law,
+    joint_fit,
 )
 from dps_tf.analysis.published import read_published
 from dps_tf.analysis.searches import searches_of_results
@@ -65,6 +67,7 @@ class Tables:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.fit = functools.cache(self._fit)
+        self.joint_law = functools.cache(self._joint_law)
         self._joint_fits = functools.cache(self._joint_fit)
         self._rows = functools.cache(self._curves_of_table)
         self._curves = functools.cache(self._observations)
@@ -115,6 +118,14 @@ class Tables:
     def _fit(self, study: str, curve: str) -> LawFit:
         """Returns the law of one curve."""
         return fit_law(self._curves(study)[curve])
+
+    def is_long(self, study: str, curve: str) -> bool:
+        """Returns whether a curve has batch sizes enough for a fit of its own."""
+        return self._curves(study)[curve].batch_sizes >= MINIMUM_POINTS
+
+    def _joint_law(self, study: str, curve: str) -> LawFit:
+        """Returns the law of one curve in the joint fit of its table."""
+        return joint_fit(independent(study, self._curves(study), curve))[curve]
 
     def end(self, study: str, curve: str) -> Estimate:
         """Returns c1/c2, the critical batch size, of one curve."""
@@ -173,7 +184,7 @@ class Tables:
             )
             for study in DENSE
             for name, points in self._curves(study).items()
-            if is_dense(study, name)
+            if is_dense(study, name) and self.is_long(study, name)
         ]
 
     def dense_trials(self) -> int:
@@ -182,12 +193,13 @@ class Tables:
             self._trials(study, name)
             for study in DENSE
             for name in self._curves(study)
-            if is_dense(study, name)
+            if is_dense(study, name) and self.is_long(study, name)
         )
 
     def misfits(self, study: str) -> list[float]:
         """Returns the root mean square of the residuals of each curve, in octaves."""
-        return [self.fit(study, curve).rms for curve in self._curves(study)]
+        curves = self._curves(study)
+        return [self.fit(study, c).rms for c in curves if self.is_long(study, c)]
 
     def _joint_fit(
         self, study: str, reference: str, level: float, every_goal: bool
@@ -215,7 +227,7 @@ class Tables:
         return " against ".join(both) if both[0] != both[1] else ""
 
     def _observations(self, study: str) -> dict[str, Observations]:
-        return long_curves(self._folder / f"{study}.csv")
+        return fitted_curves(self._folder / f"{study}.csv")
 
     def ratio(
         self,

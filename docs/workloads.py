@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dps_tf.analysis.fit_table import observations_by_curve, read_table
-from dps_tf.analysis.law import MINIMUM_POINTS, Estimate, LawFit, Observations, misfits
+from dps_tf.analysis.law import Estimate, LawFit, Observations, joinable, misfits
 from dps_tf.analysis.wording import with_interval
 
 TOLERANCE = 0.2
@@ -90,10 +90,9 @@ def independent(study: str, curves: Mapping[str, T], of: str) -> dict[str, T]:
     return {n: c for n, c in curves.items() if bool(same.search(n)) == is_same}
 
 
-def long_curves(path: Path) -> dict[str, Observations]:
-    """Returns the curves of a table that have batch sizes enough for a fit."""
-    curves = observations_by_curve(read_table(path), seeds_together=True)
-    return {n: c for n, c in curves.items() if c.batch_sizes >= MINIMUM_POINTS}
+def fitted_curves(path: Path) -> dict[str, Observations]:
+    """Returns the curves of a table that a joint fit can have."""
+    return joinable(observations_by_curve(read_table(path), seeds_together=True))
 
 
 def refuses_law(exponent: Estimate) -> bool:

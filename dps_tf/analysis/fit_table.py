@@ -21,6 +21,8 @@ from dps_tf.analysis.tables import curve_key, curve_label, require
 from dps_tf.analysis.wording import number, p_text, with_interval
 from dps_tf.core import UserError, check_positive, printable
 
+_LABELS = dict(zip(law.QUANTITIES, ("c1", "c2", "c1/c2"), strict=True))
+
 
 @dataclass(frozen=True)
 class FitSettings:
@@ -73,10 +75,10 @@ class TableFit:
     """The fits of the curves of a table.
 
     Attributes:
-        curves: those that can be fitted.
+        curves: those that can be fitted alone.
         too_short: number of usable batch sizes of those that cannot, by name.
-        comparison: ratios in a joint fit, if two or more can be fitted.
-        exponent: a of c1/B^a + c2 that these have in common.
+        comparison: ratios in a joint fit, if two or more curves are `law.joinable`.
+        exponent: a of c1/B^a + c2 that the curves of `curves` have in common.
     """
 
     curves: tuple[CurveFit, ...]
@@ -89,9 +91,19 @@ class TableFit:
         return {
             "curves": [curve.to_json() for curve in self.curves],
             "curves_too_short": self.too_short,
+            "constants_in_joint_fit": {
+                name: {q: getattr(fit, q).to_json() for q in law.QUANTITIES}
+                for name, fit in self.joined.items()
+            },
             "comparison": self.comparison and self.comparison.to_json(),
             "common_exponent": self.exponent and self.exponent.to_json(),
         }
+
+    @property
+    def joined(self) -> dict[str, law.LawFit]:
+        """The curves that are too short alone, as the joint fit has them."""
+        fits = self.comparison.fits if self.comparison else {}
+        return {name: fits[name] for name in self.too_short if name in fits}
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
@@ -125,7 +137,7 @@ def fit_table(
     points = {name: law.Observations.from_results(rows) for name, rows in parts.items()}
     sizes = {name: curve.batch_sizes for name, curve in points.items()}
     too_short = {n: size for n, size in sizes.items() if size < law.MINIMUM_POINTS}
-    usable = {name: curve for name, curve in points.items() if name not in too_short}
+    usable = law.joinable(points)
     if not usable:
         raise UserError(
             f"a fit needs K* at {law.MINIMUM_POINTS} or more batch sizes of a curve; "
@@ -135,6 +147,7 @@ def fit_table(
     curves = tuple(
         _fit(name, curve, settings, len(parts[name]) - len(curve))
         for name, curve in usable.items()
+        if name not in too_short
     )
     if len(usable) > 1:
         level, margin = settings.level, settings.margin
@@ -142,7 +155,8 @@ def fit_table(
         comparison = law.compare(
             usable, reference, margin=margin, level=level, searches=searches
         )
-        exponent = law.Estimate.of(law.exponent_of(usable), level)
+        alone = {curve.curve: curve.fit.observations for curve in curves}
+        exponent = law.Estimate.of(law.exponent_of(alone), level)
         return TableFit(curves, too_short, comparison, exponent)
     if reference is not None and reference not in usable:
         raise UserError(f"--reference={reference!r} is not a curve that can be fitted.")
@@ -202,7 +216,12 @@ def text_of(table: TableFit) -> str:
     for curve in table.curves:
         lines += [*_curve(curve), ""]
     for name, points in table.too_short.items():
-        lines += [f"{name}: {points} batch sizes are too few to fit", ""]
+        lines.append(f"{name}: {points} batch sizes are too few to fit")
+        if fit := table.joined.get(name):
+            lines[-1] += " alone; by the fit of all curves together:"
+            constants = {text: getattr(fit, q) for q, text in _LABELS.items()}
+            lines += [f"  {text:<8}{_estimate(c)}" for text, c in constants.items()]
+        lines.append("")
     if table.comparison and table.exponent:
         lines += _comparison(table.comparison, table.exponent)
     return printable("\n".join(lines).rstrip())
@@ -314,7 +333,7 @@ def _comparison(comparison: law.Comparison, exponent: law.Estimate) -> list[str]
         lines.append(f"  {pair.curve} / {pair.reference}")
         if pair.searches:
             lines.append(f"    unlike searches: {pair.searches}")
-        for name, label in zip(law.QUANTITIES, ("c1", "c2", "c1/c2"), strict=True):
+        for name, label in _LABELS.items():
             ratio = getattr(pair, name)
             test = "" if np.isnan(p := ratio.p_adjusted) else f"p {p_text(p)}, "
             within = f"within a factor of {number(ratio.within)}"

@@ -138,8 +138,8 @@ class Tables(StoredTables):
             margin: factor within which two curves count as equal.
 
         Raises:
-            UserError: fewer than two curves, an unknown one, or one with fewer than
-                three batch sizes.
+            UserError: fewer than two curves, an unknown one, one whose K* are all
+                bounds, or none with three batch sizes.
         """
         # Fits need SciPy, which takes seconds to load.
         from dps_tf.analysis.fit_table import curves_of_table, observations_by_curve

@@ -4,15 +4,16 @@
 
 reads tables beside this file and writes three figures. From `*_curves.csv`:
 `overview.png` has a panel for each data set and optimizer (as figure 3 of Lee et al.
-2021) and a curve for each sparsity; lines are fits of c1/B + c2, dotted ones perfect
-scaling. `constants.png` has c1 and c2 of SGD
-over those of the dense network, by a joint fit of each data set, with 95 % intervals.
+2021) and a curve for each sparsity; lines are c1/B + c2 by a joint fit of each data
+set, dotted ones perfect scaling. `constants.png` has c1 and c2 of SGD over those of the
+dense network, by that fit, with 95 % intervals.
 From `causes_measurements.csv`: `causes_sparsity.png` has what may be the causes, over
 those in the dense network, at equal steps and at equal training loss.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ import pandas as pd
 
 from dps_tf.analysis.fit_table import observations_by_curve
 from dps_tf.analysis.interchange.foreign_files import read_csv
-from dps_tf.analysis.law import MINIMUM_POINTS, compare
+from dps_tf.analysis.law import LawFit, Observations, compare, joinable, joint_fit
 from dps_tf.analysis.paired_ratios import paired_ratios, with_theory_products
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.curves import Curves, curves_of, fit_lines
@@ -52,16 +53,32 @@ def tables(folder: Path) -> dict[str, pd.DataFrame]:
     return {name: read_csv(file) for name, file in files.items() if file.exists()}
 
 
-def curves_by_sparsity(cells: pd.DataFrame) -> Curves:
+def observations(cells: pd.DataFrame) -> dict[str, Observations]:
+    """Returns what the joint fit of a data set has, as `sgd 0.9`."""
+    return joinable(
+        {
+            f"{optimizer} {sparsity:g}": curve
+            for (optimizer, sparsity), rows in cells.groupby(["optimizer", "sparsity"])
+            for curve in observations_by_curve(rows, seeds_together=True).values()
+        }
+    )
+
+
+def curves_by_sparsity(
+    cells: pd.DataFrame, optimizer: str, fits: Mapping[str, LawFit]
+) -> Curves:
     """Returns the curves of one panel, each with the name of its sparsity."""
     named = naming(cells)
     curves = curves_of(cells, named)
     names = curves.cells.groupby("curve")["sparsity"].first().map("{:g}".format)
     rows = curves.plot_rows.assign(curve=curves.plot_rows["curve"].map(names))
-    renamed = {
-        (panel, names[curve]): fit for (panel, curve), fit in curves.fits.items()
+    [panel] = rows["panel"].unique()
+    of_panel = {
+        (panel, name): fits[f"{optimizer} {name}"]
+        for name in names
+        if f"{optimizer} {name}" in fits
     }
-    return Curves(named, curves.cells, rows, renamed)
+    return Curves(named, curves.cells, rows, of_panel)
 
 
 def draw(folder: Path = HERE) -> style.Figure:
@@ -73,6 +90,8 @@ def draw(folder: Path = HERE) -> style.Figure:
         axes = small_axes(figure, 3 * len(measured), 3)
         for row, (name, cells) in enumerate(measured.items()):
             sizes = sorted(cells["batch_size"].unique())
+            points = observations(cells)
+            fits = joint_fit(points) if points else {}
             [goal] = cells["goal"].unique()
             to_goal = f"{DATA_SETS[name]} to {goal.split()[-1]}"
             of_row = axes[3 * row : 3 * row + 3]
@@ -86,7 +105,7 @@ def draw(folder: Path = HERE) -> style.Figure:
                     style.log2_axis(axis, "y")
                     axis.text(0.4, 0.5, "not measured", transform=axis.transAxes)
                     continue
-                curves = curves_by_sparsity(of_panel)
+                curves = curves_by_sparsity(of_panel, optimizer, fits)
                 [panel] = curves.plot_rows["panel"].unique()
                 lines = fit_lines(curves, panel)
                 draw_steps_to_result(axis, curves.plot_rows, lines, line_styles)
@@ -105,17 +124,11 @@ def draw(folder: Path = HERE) -> style.Figure:
 def constants(cells: pd.DataFrame) -> pd.DataFrame:
     """Returns c1 and c2 of SGD over those of the dense network.
 
-    They are those of the tables in README.md: by a joint fit of all curves with
-    MINIMUM_POINTS batch sizes or more, of one residual scale. Columns: sparsity,
-    quantity, ratio, low, high; one row for each sparsity and quantity, and none without
-    two such curves.
+    They are those of the tables in README.md, by the joint fit of a data set. Columns:
+    sparsity, quantity, ratio, low, high; one row for each sparsity and quantity, and
+    none without two such curves.
     """
-    curves = {
-        f"{optimizer} {sparsity:g}": curve
-        for (optimizer, sparsity), rows in cells.groupby(["optimizer", "sparsity"])
-        for curve in observations_by_curve(rows, seeds_together=True).values()
-        if curve.batch_sizes >= MINIMUM_POINTS
-    }
+    curves = observations(cells)
     of_sgd = {f"sgd {sparsity:g}": sparsity for sparsity in SPARSITIES}
     pairs = [(name, "sgd 0") for name in [*of_sgd][1:] if name in curves]
     if "sgd 0" not in curves or not pairs:

@@ -120,8 +120,23 @@ def test_rows_without_a_result_are_left_out_and_counted():
 def test_short_curves_are_named_beside_those_that_can_be_fitted():
     frame = pd.concat([table(curve="long"), table(curve="short")[:2]])
     fitted = fit_table(frame)
-    assert fitted.too_short == {"short": 2} and fitted.comparison is None
-    assert "short: 2 batch sizes are too few to fit" in text_of(fitted)
+    assert fitted.too_short == {"short": 2}
+    [alone], joined = fitted.curves, fitted.joined["short"]
+    assert alone.curve == "long" and joined.scale == fitted.comparison.scale
+    shown = text_of(fitted).split("short: 2 batch sizes are too few to fit alone;")[1]
+    lines = shown.splitlines()[1:4]
+    assert [line.split()[0] for line in lines] == ["c1", "c2", "c1/c2"]
+    assert f"{joined.c1.value:,.0f}"[:2] == lines[0].split()[1][:2]
+    values = fitted.to_json()["constants_in_joint_fit"]["short"]
+    assert values["c2"] == joined.c2.to_json()
+
+
+def test_a_curve_of_bounds_is_in_no_fit():
+    bounds = table(curve="bounds").assign(bracket_low=0.0)
+    frame = pd.concat([table(curve="long"), bounds])
+    fitted = fit_table(frame)
+    assert fitted.too_short == {"bounds": 0} and fitted.comparison is None
+    assert "bounds: 0 batch sizes are too few to fit\n" in text_of(fitted) + "\n"
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from dps_tf.analysis.law import (
     Distribution,
@@ -140,8 +141,71 @@ def test_unknown_reference_single_and_short_curves_are_refused():
     with pytest.raises(UserError, match="at least two curves"):
         compare({"dense": curves["dense"]}, "dense")
     curves["sparse"] = Observations.of([1, 2], [10, 5])
-    with pytest.raises(UserError, match="curve 'sparse' has 2"):
+    with pytest.raises(UserError, match="at least 3 .* has at most 2"):
+        compare({"one": curves["sparse"], "two": curves["sparse"]}, "one")
+    curves["sparse"] = Observations.of([1, 2], [10, 5], [0, 0])
+    with pytest.raises(UserError, match="curve 'sparse' has no steps-to-result"):
         compare(curves, "dense")
+
+
+def with_bounds(rng, c1, c2, located):
+    """Returns a curve of which some K* are known, and further ones from above alone."""
+    known = curve(rng, c1, c2, 50)
+    high = known.high * np.where(np.arange(len(B)) < located, 1, rng.uniform(1, 2, 8))
+    return Observations.of(B, high, np.where(high > known.high, 0, known.low))
+
+
+@pytest.mark.parametrize("located", [1, 2])
+def test_intervals_of_a_curve_with_few_known_k_star_cover(located):
+    rng = np.random.default_rng(located)
+    covered = np.zeros((60, 4), bool)
+    for i in range(60):
+        curves = {
+            "long": curve(rng, 2e5, 700, 50),
+            "short": with_bounds(rng, 6e5, 1400, located),
+        }
+        found = compare(curves, "long")
+        [ratio], fit = found.ratios, found.fits["short"]
+        truths = ((ratio.c1, 3), (ratio.c2, 2), (fit.c1, 6e5), (fit.c2, 1400))
+        covered[i] = [end.low <= truth <= end.high for end, truth in truths]
+    assert (covered.mean(axis=0) > 0.88).all()
+
+
+def on_a_grid(observations, scale, least):
+    """Returns log2 of c1 and c2, and the logarithm of their weights, all [n, m]."""
+    c1, c2 = np.meshgrid(
+        np.arange(17, 19.5, 0.004),
+        np.arange(least - 16, least + 2, 0.05),
+        indexing="ij",
+    )
+    total = c2 * np.log(2) - 2 * np.log1p(2.0 ** (c2 - least))
+    with np.errstate(divide="ignore"):
+        ends = np.log2(observations.low), np.log2(observations.high)
+    for b, low, high in zip(np.log2(observations.batch_size), *ends, strict=True):
+        steps = np.log2(2.0 ** (c1 - b) + 2.0**c2)
+        p = ndtr((high - steps) / scale) - ndtr((low - steps) / scale)
+        total += np.log(np.maximum(p, 1e-300))
+    return c1, c2, total
+
+
+def test_the_posterior_of_a_short_curve_is_a_sum_over_the_scale_that_others_know():
+    long = curve(np.random.default_rng(7), 2e5, 700, 50)
+    short = Observations.of([8, 64, 512], [60_000, 9_000, 2_000], [59_950, 0, 0])
+    fit = compare({"long": long, "short": short}).fits["short"]
+    values, weights = [], []
+    for scale in np.geomspace(0.01, 1, 30):
+        of_long = on_a_grid(long, scale, np.log2(long.middle.min()))[2]
+        c1, c2, total = on_a_grid(short, scale, np.log2(59_975))
+        values.append([c1.ravel(), c2.ravel()])
+        weights.append(total.ravel() + np.logaddexp.reduce(of_long, axis=None))
+    weights = np.exp(np.ravel(weights) - np.max(weights))
+    for name, value in zip(("c1", "c2"), np.concatenate(values, axis=1), strict=True):
+        order = np.argsort(value, kind="stable")
+        below = np.cumsum(weights[order]) / weights.sum()
+        wanted = np.interp([0.025, 0.5, 0.975], below, value[order])
+        ends = np.log2(getattr(fit.posterior, name).quantiles([0.025, 0.5, 0.975]))
+        np.testing.assert_allclose(ends, wanted, atol=0.05 * np.ptp(wanted))
+    assert "c2" in fit.unresolved and fit.c2.high < 2_200
 
 
 def test_unlike_evaluation_intervals_are_refused():

@@ -103,7 +103,7 @@ def test_every_comparison_names_points_and_dimension(grid):
     assert "relative to sgd, sparsity 0:" in told
     assert "best of 24 points in 1 dimension for sgd, sparsity 0" in told
     assert "of 64 points in 2 dimensions for nesterov, sparsity 0" in told
-    fits = law.fit_table(found).frame
+    fits = law.fit_table(found, {}).frame
     assert fits["search"].tolist() == [
         *["24 points in 1 dimension"] * 2,
         *["64 points in 2 dimensions"] * 2,

@@ -29,6 +29,8 @@ from dps_tf.analysis.law.fit import (
     Estimate,
     LawFit,
     fit_law,
+    joinable,
+    joint_fit,
     misfits,
 )
 from dps_tf.analysis.law.integration import posteriors

@@ -87,14 +87,25 @@ class CurveRatio:
 class Comparison:
     """Ratios of several curves, one per pair, with one residual scale in octaves.
 
-    `level` is the nominal coverage of intervals, and `margin` the factor within which
-    curves count as equal.
+    Attributes:
+        ratios: one per pair.
+        fits: the law of each curve in the joint fit, by name.
+        margin: the factor within which curves count as equal.
     """
 
     ratios: tuple[CurveRatio, ...]
-    scale: Estimate
-    level: float
+    fits: Mapping[str, LawFit]
     margin: float
+
+    @property
+    def scale(self) -> Estimate:
+        """The residual scale of all curves, in octaves."""
+        return next(iter(self.fits.values())).scale
+
+    @property
+    def level(self) -> float:
+        """The nominal coverage of intervals."""
+        return next(iter(self.fits.values())).level
 
     def to_frame(self) -> pd.DataFrame:
         """Returns one row per pair and quantity.
@@ -142,7 +153,8 @@ def compare(
     interval. An effect that is smaller than an interval is unresolved.
 
     Args:
-        curves: by name, each with three or more batch sizes.
+        curves: by name, each with a K* that is no bound, and one with such K* at three
+            or more batch sizes; see `joinable`.
         reference: the curve that all others are compared with; by default the first.
         pairs: (curve, reference) of each comparison, instead.
         margin: factor within which curves count as equal, above 1.
@@ -151,7 +163,7 @@ def compare(
             dimension`; nothing where that is unknown.
 
     Raises:
-        UserError: fewer than two curves, a curve that is too short, an unknown name,
+        UserError: fewer than two curves, curves that are too short, an unknown name,
             or a margin that is none.
 
     >>> sizes = [1, 4, 16, 64, 256]
@@ -182,7 +194,7 @@ def compare(
         c1, c2, critical = adjusted[3 * k : 3 * k + 3]
         unlike = _against(searches or {}, *pair)
         of_pairs.append(CurveRatio(*pair, c1, c2, critical, unlike))
-    return Comparison(tuple(of_pairs), fits[named_pairs[0][0]].scale, level, margin)
+    return Comparison(tuple(of_pairs), fits, margin)
 
 
 def holm(p_values: Sequence[float]) -> Floats:

@@ -25,7 +25,8 @@ from dps_tf.core import UserError
 
 LEVEL = 0.95
 MINIMUM_POINTS = 3
-"""Two parameters and a residual scale."""
+"""Batch sizes with more than a bound that a curve alone needs: for two parameters and a
+residual scale. One such curve is enough for all of a joint fit; see `joinable`."""
 FEW_POINTS = 5
 """Batch sizes below which the prior decides how far intervals reach."""
 MISFIT = 0.75
@@ -256,6 +257,18 @@ def fit_law(observations: Observations, level: float = LEVEL) -> LawFit:
     return joint_fit({"": observations}, level)[""]
 
 
+def joinable(curves: Mapping[str, Observations]) -> dict[str, Observations]:
+    """Returns the curves that a joint fit can have.
+
+    The residual scale is that of all, so that one of them with MINIMUM_POINTS batch
+    sizes that are no bounds is enough: without it there is no joint fit. Of each other
+    one such K* limits c1 and c2 from above, and what bounds leave open is an open end.
+    """
+    usable = {name: curve for name, curve in curves.items() if curve.batch_sizes}
+    sizes = [curve.batch_sizes for curve in usable.values()]
+    return usable if max(sizes, default=0) >= MINIMUM_POINTS else {}
+
+
 def joint_fit(
     curves: Mapping[str, Observations],
     level: float = LEVEL,
@@ -264,15 +277,21 @@ def joint_fit(
     """Returns fits with one residual scale, and with one exponent where it is free.
 
     Raises:
-        UserError: a curve with fewer than three batch sizes, or a level that is none.
+        UserError: a curve whose K* are all bounds, no curve with three batch sizes that
+            have another (see `joinable`), or a level that is none.
     """
-    for name, points in curves.items():
-        if points.batch_sizes < MINIMUM_POINTS:
-            curve = f"curve {name!r} has" if name else "there are"
-            raise UserError(
-                f"the fit of c1/B + c2 needs at least {MINIMUM_POINTS} batch sizes "
-                f"with a steps-to-result; {curve} {points.batch_sizes}."
-            )
+    most = max((points.batch_sizes for points in curves.values()), default=0)
+    if most < MINIMUM_POINTS:
+        where = "each of these curves has at most" if len(curves) > 1 else "there are"
+        raise UserError(
+            f"the fit of c1/B + c2 needs at least {MINIMUM_POINTS} batch sizes "
+            f"with a steps-to-result that is no bound; {where} {most}."
+        )
+    for name in set(curves) - set(joinable(curves)):
+        raise UserError(
+            f"curve {name!r} has no steps-to-result that is more than a bound; leave "
+            "it out of the joint fit."
+        )
     if not 0 < level < 1:
         raise UserError(f"level is {level!r}; it must lie between 0 and 1.")
     laws = posteriors(list(curves.values()), free_exponent)

@@ -33,6 +33,7 @@ class Curves:
         plot_rows: one row per curve and batch size, seeds taken together; see
             `plot_rows_of`.
         fits: fit of each (panel, curve) that has enough batch sizes.
+        observations: what is known of each (panel, curve), but of open studies.
         searches: number of points and dimension of each (panel, curve), in words.
     """
 
@@ -40,6 +41,7 @@ class Curves:
     cells: pd.DataFrame
     plot_rows: pd.DataFrame
     fits: dict[Key, LawFit]
+    observations: dict[Key, Observations] = field(default_factory=dict)
     searches: dict[Key, str] = field(default_factory=dict)
 
     @property
@@ -108,14 +110,18 @@ def curves_of(
     Without the table of studies, `searches` is empty.
     """
     cells = naming.name(results)
-    fits = {}
-    for (panel, curve), rows in cells.groupby(["panel", "curve"], sort=False):
-        # K* of an open study may still fall: it is drawn, and fitted when closed.
-        observations = Observations.from_results(rows[rows["closed"]])
-        if observations.batch_sizes >= MINIMUM_POINTS:
-            fits[str(panel), str(curve)] = fit_law(observations)
+    # K* of an open study may still fall: it is drawn, and fitted when closed.
+    observations = {
+        (str(panel), str(curve)): Observations.from_results(rows[rows["closed"]])
+        for (panel, curve), rows in cells.groupby(["panel", "curve"], sort=False)
+    }
+    fits = {
+        key: fit_law(points)
+        for key, points in observations.items()
+        if points.batch_sizes >= MINIMUM_POINTS
+    }
     searches = {} if studies is None else searches_of(cells, studies)
-    return Curves(naming, cells, plot_rows_of(cells), fits, searches)
+    return Curves(naming, cells, plot_rows_of(cells), fits, observations, searches)
 
 
 def plot_rows_of(cells: pd.DataFrame) -> pd.DataFrame:

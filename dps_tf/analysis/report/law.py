@@ -14,9 +14,11 @@ from dps_tf.analysis.law import (
     CurveRatio,
     LawFit,
     compare,
+    joinable,
 )
 from dps_tf.analysis.repeats import noise_of_study
 from dps_tf.analysis.report.content import (
+    NOTHING,
     Column,
     PageTable,
     Part,
@@ -51,7 +53,7 @@ def law_part(context: ReportContext) -> Part:
         "together. Their intervals leave it out; c1/c2 is not affected.",
         _noise(context),
     )
-    tables = [fit_table(curves)]
+    tables = [fit_table(curves, joint)]
     if joint:
         tables.append(joint_table(curves, joint))
     return Part(paragraphs, (), tables)
@@ -71,8 +73,11 @@ def _noise(context: ReportContext) -> str:
     )
 
 
-def fit_table(curves: Curves) -> PageTable:
-    """Returns a table of the constants of each fitted curve."""
+def fit_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
+    """Returns a table of the constants of each curve.
+
+    Those of a curve that is too short to be fitted alone are of its joint fit.
+    """
     rows = [
         {
             "curve": curves.title(panel, curve),
@@ -85,6 +90,15 @@ def fit_table(curves: Curves) -> PageTable:
         }
         for (panel, curve), fit in curves.fits.items()
     ]
+    joined = {name: fit for each in joint.values() for name, fit in each.fits.items()}
+    for pair in curves.observations:
+        fit = joined.get(name := curves.title(*pair))
+        if fit and pair not in curves.fits:
+            search = curves.searches.get(pair, "")
+            points = len(fit.observations)
+            own = {"curve": name, "search": search, "points": points, **constants(fit)}
+            none = dict.fromkeys(("residual", "exponent", "averaged"), NOTHING)
+            rows.append({**own, **none})
     columns = (
         Column("curve", "Curve"),
         Column(
@@ -93,7 +107,12 @@ def fit_table(curves: Curves) -> PageTable:
             "Number of points of which each K* is the best, and dimension of their "
             "space.",
         ),
-        Column("points", "K*", "Number of K* that were fitted."),
+        Column(
+            "points",
+            "K*",
+            "Number of K* that were fitted. Where fewer than three batch sizes have "
+            "more than a bound, c1 and c2 are of the joint fit below.",
+        ),
         Column("c1", "c1, examples", "Rules where batches are small."),
         Column("c2", "c2, steps", "The plateau of large batches."),
         Column(
@@ -122,17 +141,17 @@ def _residual(fit: LawFit) -> SortableText:
 def joint_fits(curves: Curves) -> dict[str, Comparison]:
     """Returns the joint fit of the curves with the same workload and goal, by name.
 
-    Its ratios are those of the pairs of `effects`. Groups with one fit are left out.
+    Its ratios are those of the pairs of `effects`. Groups of one curve are left out.
     """
     fits = {}
     for name, pairs in comparable(curves).items():
-        fitted = [pair for pair in pairs if pair in curves.fits]
-        if len(fitted) < 2:
+        points = joinable(
+            {curves.title(*pair): curves.observations[pair] for pair in pairs}
+        )
+        if len(points) < 2:
             continue
-        points = {
-            curves.title(*pair): curves.fits[pair].observations for pair in fitted
-        }
-        ratios = effects(curves, fitted)
+        joined = [pair for pair in pairs if curves.title(*pair) in points]
+        ratios = effects(curves, joined)
         searches = {curves.title(*pair): text for pair, text in curves.searches.items()}
         fits[name] = compare(points, pairs=ratios, searches=searches)
     return fits
