@@ -254,7 +254,9 @@ def fit_law(observations: Observations, level: float = LEVEL) -> LawFit:
     >>> fit.plateau_resolved, round(fit.exponent.value, 1)
     (True, 1.0)
     """
-    return joint_fit({"": observations}, level)[""]
+    _check({"": observations}, level)
+    [law] = posteriors([observations])
+    return LawFit(observations, level, law)
 
 
 def joinable(curves: Mapping[str, Observations]) -> dict[str, Observations]:
@@ -276,10 +278,26 @@ def joint_fit(
 ) -> dict[str, LawFit]:
     """Returns fits with one residual scale, and with one exponent where it is free.
 
+    The last ones are remembered: each reference of a table asks for the same fit.
+
     Raises:
         UserError: a curve whose K* are all bounds, no curve with three batch sizes that
             have another (see `joinable`), or a level that is none.
     """
+    _check(curves, level)
+    return dict(_joint_fit(tuple(curves.items()), level, free_exponent))
+
+
+@lru_cache(maxsize=16)
+def _joint_fit(
+    curves: tuple[tuple[str, Observations], ...], level: float, free_exponent: bool
+) -> dict[str, LawFit]:
+    laws = posteriors([points for _, points in curves], free_exponent)
+    both = zip(curves, laws, strict=True)
+    return {name: LawFit(points, level, law) for (name, points), law in both}
+
+
+def _check(curves: Mapping[str, Observations], level: float) -> None:
     most = max((points.batch_sizes for points in curves.values()), default=0)
     if most < MINIMUM_POINTS:
         where = "each of these curves has at most" if len(curves) > 1 else "there are"
@@ -294,9 +312,6 @@ def joint_fit(
         )
     if not 0 < level < 1:
         raise UserError(f"level is {level!r}; it must lie between 0 and 1.")
-    laws = posteriors(list(curves.values()), free_exponent)
-    both = zip(curves.items(), laws, strict=True)
-    return {name: LawFit(points, level, law) for (name, points), law in both}
 
 
 def misfits(fit: LawFit) -> dict[str, str]:
