@@ -78,27 +78,14 @@ def fit_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
 
     Those of a curve that is too short to be fitted alone are of its joint fit.
     """
-    rows = [
-        {
-            "curve": curves.title(panel, curve),
-            "search": curves.searches.get((panel, curve), ""),
-            "points": len(fit.observations),
-            **constants(fit),
-            "residual": _residual(fit),
-            "exponent": estimate_text(fit.exponent),
-            "averaged": estimate_text(fit.critical_averaged),
-        }
-        for (panel, curve), fit in curves.fits.items()
-    ]
     joined = {name: fit for each in joint.values() for name, fit in each.fits.items()}
-    for pair in curves.observations:
-        fit = joined.get(name := curves.title(*pair))
-        if fit and pair not in curves.fits:
+    rows = []
+    for pair, points in curves.observations.items():
+        name, own = curves.title(*pair), curves.fits.get(pair)
+        if fit := own or joined.get(name):
             search = curves.searches.get(pair, "")
-            points = len(fit.observations)
-            own = {"curve": name, "search": search, "points": points, **constants(fit)}
-            none = dict.fromkeys(("residual", "exponent", "averaged"), NOTHING)
-            rows.append({**own, **none})
+            head = {"curve": name, "search": search, "points": len(points)}
+            rows.append({**head, **constants(fit), **_of_own_fit(own)})
     columns = (
         Column("curve", "Curve"),
         Column(
@@ -129,6 +116,17 @@ def fit_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
         Column("averaged", "c1/c2 averaged over a", "Where both terms are equal."),
     )
     return page_table("law", "Fits of K* = c1/B + c2", columns, rows)
+
+
+def _of_own_fit(fit: LawFit | None) -> dict[str, SortableText]:
+    """Returns the columns that a curve without a fit of its own has not."""
+    if fit is None:
+        return dict.fromkeys(("residual", "exponent", "averaged"), NOTHING)
+    return {
+        "residual": _residual(fit),
+        "exponent": estimate_text(fit.exponent),
+        "averaged": estimate_text(fit.critical_averaged),
+    }
 
 
 def _residual(fit: LawFit) -> SortableText:
