@@ -55,6 +55,20 @@ def test_ratios_are_of_curves_that_differ_in_one_thing(grid):
     assert effects(grid[1], unlike) == [("nesterov, sparsity 0.9", "sgd, sparsity 0")]
 
 
+def test_a_short_curve_has_the_row_of_its_joint_fit(grid):
+    keys = list(grid[1].fits)
+    fewer = {key: grid[1].fits[key] for key in keys[1:]}
+    short = dataclasses.replace(grid[1], fits=fewer)
+    joint = law.joint_fits(short)
+    assert joint == law.joint_fits(grid[1])
+    first, *others = law.fit_table(short, joint).frame.to_dict("records")
+    [fit] = [each.fits["sgd, sparsity 0"] for each in joint.values()]
+    assert first["curve"] == "sgd, sparsity 0" and first["exponent"].text == ""
+    assert first["c1"].text == law.constants(fit)["c1"].text
+    whole = law.fit_table(grid[1], joint).frame.to_dict("records")
+    assert others == whole[1:] and first["c1"] != whole[0]["c1"]
+
+
 def test_what_moves_is_what_was_moved(grid):
     [joint] = law.joint_fits(grid[1]).values()
     moved = {(r.curve, r.reference): r.moves for r in joint.ratios}

@@ -105,6 +105,26 @@ def test_documents_fit_and_report_open_the_same_ends(tmp_path):
     assert "| at most 12,900 |" in shown
 
 
+def test_short_curves_have_the_constants_of_the_joint_fit(tmp_path):
+    sizes = 2.0 ** np.arange(2, 14)
+    rows = {"curve": "sgd", "batch_size": sizes, "steps_to_result": 64_000 / sizes + 50}
+    short = {"curve": "momentum", "batch_size": [4, 512], "steps_to_result": [9e3, 90]}
+    frame = pd.concat([pd.DataFrame(rows), pd.DataFrame(short)], ignore_index=True)
+    frame["bracket_low"] = frame["steps_to_result"] - 10
+    frame.loc[frame.index[-1], "bracket_low"] = 0
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    script = documents()
+    records = script.quantities.Records(tmp_path.parent)
+    shown = script.fits(tmp_path / "table.csv", "", records)
+    joined = fit_table(frame).joined["momentum"]
+    assert f"| momentum ‡ | {script.estimate(joined.c1)} | at most " in shown
+    assert "| sgd ‡" not in shown and f"‡ {script.JOINT}" in shown
+    # Whether an exponent refuses the law is asked of curves with one of their own.
+    study = f"{tmp_path.name}/table"
+    found = records.law(study, "momentum", "sgd", "c1/c2")
+    assert found.high == np.inf and found.low > 0.3
+
+
 def recorded(stem: Path, *sweeps: Sweep) -> dict[str, pd.DataFrame]:
     """Returns the tables of a record in which sweeps were put one after another."""
     for sweep in sweeps:
