@@ -171,6 +171,19 @@ def test_intervals_of_a_curve_with_few_known_k_star_cover(located):
     assert (covered.mean(axis=0) > 0.88).all()
 
 
+def test_one_k_star_and_lower_bounds_do_not_refuse_a_curve_without_a_plateau():
+    # c1 = 153,600 alone takes 19,200 and 2,400 steps at 8 and 64.
+    low, high = [5_000, 900, 290], [np.inf, np.inf, 300]
+    curves = {
+        "long": curve(np.random.default_rng(0), 64_000, 500),
+        "short": Observations.of([8, 64, 512], high, low),
+    }
+    found = compare(curves, "long")
+    fit = found.fits["short"]
+    assert fit.unresolved == {"c2"} and fit.critical_batch_size.high == np.inf
+    assert found.ratios[0].c2.low == 0
+
+
 def on_a_grid(observations, scale, least):
     """Returns log2 of c1 and c2, and the logarithm of their weights, all [n, m]."""
     c1, c2 = np.meshgrid(

@@ -109,18 +109,27 @@ class LawFit:
         """Whether the data refuse c2 = 0; else c2 is open, and c1/c2 upwards.
 
         They do where the values of c2 that they support more than 0, by the likelihood
-        averaged over all else, hold all of the posterior but half a tail. Source: the
-        evidence of Pereira, Stern and Wechsler 2008, with the prior as reference.
+        averaged over all else, hold all of the posterior but half a tail (the evidence
+        of Pereira, Stern and Wechsler 2008, with the prior as reference), and where no
+        c1 makes 0 likely, by the ratio to the largest likelihood (Wilks 1938): of one
+        K* and lower bounds a larger c2 leaves more room to c1, and is no more likely.
         """
         law, c2 = self.posterior, self.posterior.of_seeds("c2")
-        x = c2.middles
         log_prior = prior.log_prior_of_c2(law.log2_c2, self.observations)
-        weight = law.within.sum(axis=1) * (law.slices / law.widths[1])[:, None]
-        # The grid of a slice ends where its likelihood is that of c2 = 0.
-        slices = zip(law.log2_c2, weight / np.exp(log_prior), strict=True)
-        likelihood = np.sum([np.interp(x, *s, right=0.0) for s in slices], axis=0)
-        supported = c2.masses[likelihood > likelihood[0]].sum()
-        return bool(supported >= 1 - (1 - self.level) / 4)
+        scale = (law.slices / law.widths[1])[:, None] / np.exp(log_prior)
+
+        def likelihood(of_slices: Floats) -> Floats:
+            # The grid of a slice ends where its likelihood is that of c2 = 0.
+            slices = zip(law.log2_c2, of_slices * scale, strict=True)
+            each = [np.interp(c2.middles, *s, right=0.0) for s in slices]
+            return np.asarray(np.sum(each, axis=0))
+
+        averaged = likelihood(law.within.sum(axis=1))
+        largest = likelihood(law.within.max(axis=1) / law.widths[0][:, None])
+        supported = c2.masses[averaged > averaged[0]].sum()
+        refused = np.exp(-(norm.ppf(tails(self.level)[1]) ** 2) / 2)
+        is_supported = supported >= 1 - (1 - self.level) / 4
+        return bool(is_supported and largest[0] < refused * largest.max())
 
     @property
     def unresolved(self) -> set[str]:
