@@ -20,7 +20,7 @@ from dps_tf.core import DENSE, Goal
 
 Key = tuple[str, str]
 """(panel, curve)."""
-_GRID = 60
+_GRID = 24
 """Batch sizes at which a fitted curve is drawn."""
 
 
