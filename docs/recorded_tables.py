@@ -28,7 +28,6 @@ from dps_tf.analysis.law import (
     FEW_POINTS,
     LEVEL,
     MINIMUM_POINTS,
-    Comparison,
     CurveRatio,
     Distribution,
     Estimate,
@@ -68,7 +67,7 @@ class Tables:
         self._folder = folder
         self.fit = functools.cache(self._fit)
         self.joint_law = functools.cache(self._joint_law)
-        self._joint_fits = functools.cache(self._joint_fit)
+        self.ratio = functools.cache(self._ratio)
         self._rows = functools.cache(self._curves_of_table)
         self._curves = functools.cache(self._observations)
         self._searches = functools.cache(self._searches_of_table)
@@ -201,15 +200,6 @@ class Tables:
         curves = self._curves(study)
         return [self.fit(study, c).rms for c in curves if self.is_long(study, c)]
 
-    def _joint_fit(
-        self, study: str, reference: str, level: float, every_goal: bool
-    ) -> Comparison:
-        curves = self._curves(study)
-        if not every_goal:
-            curves = independent(study, curves, reference)
-        searches = self._searches(study)
-        return compare(curves, reference, level=level, searches=searches)
-
     def _curves_of_table(self, study: str) -> dict[str, pd.DataFrame]:
         table = read_table(self._folder / f"{study}.csv")
         return curves_of_table(table, seeds_together=True)
@@ -229,7 +219,7 @@ class Tables:
     def _observations(self, study: str) -> dict[str, Observations]:
         return fitted_curves(self._folder / f"{study}.csv")
 
-    def ratio(
+    def _ratio(
         self,
         study: str,
         curve: str,
@@ -241,8 +231,11 @@ class Tables:
 
         Curves of the same trials to other goals are in it where `every_goal` is true.
         """
-        ratios = self._joint_fits(study, reference, level, every_goal).ratios
-        (found,) = [ratio for ratio in ratios if ratio.curve == curve]
+        curves = self._curves(study)
+        if not every_goal:
+            curves = independent(study, curves, reference)
+        pairs, searches = [(curve, reference)], self._searches(study)
+        [found] = compare(curves, pairs=pairs, level=level, searches=searches).ratios
         return found
 
     def shared_trials(self, one: str, where: str, other: str) -> int:

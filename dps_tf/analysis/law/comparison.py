@@ -176,7 +176,8 @@ def compare(
     if not 1 < margin < np.inf:
         raise UserError(f"margin is {margin!r}; it must be a factor above 1.")
     fits = joint_fit(curves, level)
-    parts = {name: _by_slice(fit.posterior) for name, fit in fits.items()}
+    compared = {name for pair in named_pairs for name in pair}
+    parts = {name: _by_slice(fits[name].posterior) for name in compared}
     ratios = []
     for name, other in named_pairs:
         both = fits[name], fits[other]
