@@ -24,7 +24,7 @@ from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.law import LawFit, Observations, compare, joinable, joint_fit
 from dps_tf.analysis.paired_ratios import paired_ratios, with_theory_products
 from dps_tf.analysis.report import style
-from dps_tf.analysis.report.curves import Curves, curves_of, fit_lines
+from dps_tf.analysis.report.curves import Curves, fit_lines, plot_rows_of
 from dps_tf.analysis.report.drawing import draw_steps_to_result, small_axes
 from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.tables import study_key
@@ -69,16 +69,17 @@ def curves_by_sparsity(
 ) -> Curves:
     """Returns the curves of one panel, each with the name of its sparsity."""
     named = naming(cells)
-    curves = curves_of(cells, named)
-    names = curves.cells.groupby("curve")["sparsity"].first().map("{:g}".format)
-    rows = curves.plot_rows.assign(curve=curves.plot_rows["curve"].map(names))
+    cells = named.name(cells)
+    names = cells.groupby("curve")["sparsity"].first().map("{:g}".format)
+    rows = plot_rows_of(cells)
+    rows["curve"] = rows["curve"].map(names)
     [panel] = rows["panel"].unique()
     of_panel = {
         (panel, name): fits[f"{optimizer} {name}"]
         for name in names
         if f"{optimizer} {name}" in fits
     }
-    return Curves(named, curves.cells, rows, of_panel)
+    return Curves(named, cells, rows, of_panel)
 
 
 def draw(folder: Path = HERE) -> style.Figure:
