@@ -17,6 +17,7 @@ from scipy.stats import rankdata
 
 from dps_tf.analysis.law import LEVEL, Distribution
 from dps_tf.analysis.report.curves import curves_of, of_curve
+from dps_tf.analysis.report.law import fits_of
 from dps_tf.analysis.report.measurements import averaged, mean_scale
 from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.tables import Floats
@@ -41,9 +42,10 @@ def measured_curves(
 ) -> list[Curve]:
     """Returns the curves of a table that have a fit and a noise scale.
 
-    Numerator and denominator are averaged over the steps up to K* and divided, and the
-    mean over the cells of a curve is geometric, as in the report. `measurements` have
-    the schema MEASUREMENTS; `prefix` is empty for the Euclidean scale or `optimizer_`.
+    Curves that are too short alone have the joint fit of their workload. Numerator and
+    denominator are averaged over the steps up to K* and divided, and the mean over the
+    cells of a curve is geometric, as in the report. `measurements` have the schema
+    MEASUREMENTS; `prefix` is empty for the Euclidean scale or `optimizer_`.
     """
     curves = curves_of(cells, naming(cells))
     averages = averaged(curves, measurements, prefix)
@@ -53,7 +55,7 @@ def measured_curves(
             mean_scale(of_curve(averages, panel, curve)),
             fit.posterior.critical_batch_size,
         )
-        for (panel, curve), fit in curves.fits.items()
+        for (panel, curve), fit in fits_of(curves).items()
     ]
     return [curve for curve in found if np.isfinite(curve.noise)]
 
@@ -78,13 +80,13 @@ def associated(
     measured. Replicates in which nothing differs are left out.
 
     Raises:
-        ValueError: a workload has fewer than FEWEST curves.
+        ValueError: a workload has fewer than FEWEST curves, unless `across`.
     """
     random = np.random.default_rng(0)
     plain, drawn = [], []
     for workload in dict.fromkeys(curve.workload for curve in curves):
         own = [curve for curve in curves if curve.workload == workload]
-        if len(own) < FEWEST:
+        if len(own) < FEWEST and not across:
             raise ValueError(f"{workload}: {len(own)} curves, of {FEWEST} at least")
         noise = np.log2([curve.noise for curve in own])
         medians = np.log2([curve.critical.quantiles([0.5])[0] for curve in own])

@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from dps_tf.analysis.fit_table import observations_by_curve
 from dps_tf.analysis.interchange.foreign_files import read_csv
-from dps_tf.analysis.law import Distribution
+from dps_tf.analysis.law import Distribution, fit_law, joint_fit
 from dps_tf.analysis.tables import study_key
 from tests.packaging.source_tree import SOURCE_TREE
 
@@ -119,6 +120,10 @@ def test_evidence_has_the_value_and_says_of_what(docs):
     assert "rank correlation of Euclidean noise scale and c1/c2 over 7" in str(found)
     with pytest.raises(ValueError, match="a: 2 curves, of 3 at least"):
         docs.order("rank", ["a"], curves[:2], "noise scale")
+    # Across workloads one that has a single curve takes part.
+    alone = curve(docs, 1280, 1280, 0.3, workload="b")
+    both = docs.order("rank", ["a", "b"], [*curves, alone], "noise scale", across=True)
+    assert both.value == pytest.approx(1) and "over 8 curves across" in str(both)
 
 
 def test_noise_of_a_curve_averages_parts_over_steps_and_cells(docs):
@@ -140,3 +145,30 @@ def test_noise_of_a_curve_averages_parts_over_steps_and_cells(docs):
     [found] = docs.measured_curves("s", cells, pd.DataFrame(rows), "optimizer_")
     assert found.noise == pytest.approx(np.sqrt(np.prod(scales)))
     assert docs.measured_curves("s", cells, pd.DataFrame(rows), "") == []
+
+
+def test_a_curve_that_is_too_short_alone_has_the_joint_fit(docs):
+    path = SOURCE_TREE / "gin_configs" / "optimizers" / "fashion_mnist_fc.csv"
+    cells = read_csv(path).query("seed == 0 and optimizer in ('sgd', 'lamb')")
+    few = cells.query("optimizer == 'lamb'")["batch_size"].iloc[:2]
+    cells = cells[(cells["optimizer"] == "sgd") | cells["batch_size"].isin(few)]
+    rows = [
+        {**cell, "trial": trial, "step": 1, "quantity": name, "value": value}
+        for cell, trial in zip(
+            cells[study_key(cells)].to_dict("records"), cells["best_trial"], strict=True
+        )
+        for name, value in (
+            ("gradient_square", 1.0),
+            ("noise_trace", 5.0 if cell["optimizer"] == "sgd" else 7.0),
+        )
+    ]
+    found = docs.measured_curves("s", cells, pd.DataFrame(rows), "")
+    points = observations_by_curve(cells)
+    joint = joint_fit(points)
+    sgd, lamb = "optimizer sgd", "optimizer lamb"
+    truths = {5.0: fit_law(points[sgd]), 7.0: joint[lamb]}
+    assert joint[sgd].critical_batch_size != truths[5.0].critical_batch_size
+    assert sorted(each.noise for each in found) == pytest.approx([5, 7])
+    for each in found:
+        truth = truths[round(each.noise)].posterior.critical_batch_size
+        np.testing.assert_array_equal(each.critical.masses, truth.masses)

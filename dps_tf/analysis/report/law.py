@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -13,8 +13,10 @@ from dps_tf.analysis.law import (
     Comparison,
     CurveRatio,
     LawFit,
+    Observations,
     compare,
     joinable,
+    joint_fit,
 )
 from dps_tf.analysis.repeats import noise_of_study
 from dps_tf.analysis.report.content import (
@@ -28,7 +30,7 @@ from dps_tf.analysis.report.content import (
     estimate_text,
     page_table,
 )
-from dps_tf.analysis.report.curves import Curves, comparable, effects
+from dps_tf.analysis.report.curves import Curves, Key, comparable, effects
 from dps_tf.analysis.wording import interval, number, percent
 
 
@@ -78,14 +80,15 @@ def fit_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
 
     Those of a curve that is too short to be fitted alone are of its joint fit.
     """
-    joined = {name: fit for each in joint.values() for name, fit in each.fits.items()}
     rows = []
-    for pair, points in curves.observations.items():
-        name, own = curves.title(*pair), curves.fits.get(pair)
-        if fit := own or joined.get(name):
-            search = curves.searches.get(pair, "")
-            head = {"curve": name, "search": search, "points": len(points)}
-            rows.append({**head, **constants(fit), **_of_own_fit(own)})
+    for pair, fit in fits_of(curves, [each.fits for each in joint.values()]).items():
+        head = {
+            "curve": curves.title(*pair),
+            "search": curves.searches.get(pair, ""),
+            "points": len(curves.observations[pair]),
+        }
+        own = curves.fits.get(pair)
+        rows.append({**head, **constants(fit), **_of_own_fit(own)})
     columns = (
         Column("curve", "Curve"),
         Column(
@@ -118,6 +121,23 @@ def fit_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
     return page_table("law", "Fits of K* = c1/B + c2", columns, rows)
 
 
+def fits_of(
+    curves: Curves, joint: Iterable[Mapping[str, LawFit]] | None = None
+) -> dict[Key, LawFit]:
+    """Returns the fit of each curve: its own, or its joint fit if it is too short.
+
+    Joint fits are those of `joint_fits`, made here unless they are passed.
+    """
+    if joint is None:
+        joint = map(joint_fit, _joined(curves).values())
+    joined = {name: fit for fits in joint for name, fit in fits.items()}
+    every = {
+        pair: curves.fits.get(pair) or joined.get(curves.title(*pair))
+        for pair in curves.observations
+    }
+    return {pair: fit for pair, fit in every.items() if fit is not None}
+
+
 def _of_own_fit(fit: LawFit | None) -> dict[str, SortableText]:
     """Returns the columns that a curve without a fit of its own has not."""
     if fit is None:
@@ -141,18 +161,25 @@ def joint_fits(curves: Curves) -> dict[str, Comparison]:
 
     Its ratios are those of the pairs of `effects`. Groups of one curve are left out.
     """
+    searches = {curves.title(*pair): text for pair, text in curves.searches.items()}
+    alike = comparable(curves)
     fits = {}
-    for name, pairs in comparable(curves).items():
-        points = joinable(
-            {curves.title(*pair): curves.observations[pair] for pair in pairs}
-        )
-        if len(points) < 2:
-            continue
-        joined = [pair for pair in pairs if curves.title(*pair) in points]
-        ratios = effects(curves, joined)
-        searches = {curves.title(*pair): text for pair, text in curves.searches.items()}
+    for name, points in _joined(curves).items():
+        pairs = [pair for pair in alike[name] if curves.title(*pair) in points]
+        ratios = effects(curves, pairs)
         fits[name] = compare(points, pairs=ratios, searches=searches)
     return fits
+
+
+def _joined(curves: Curves) -> dict[str, dict[str, Observations]]:
+    """Returns what is known of the curves of each joint fit, by its name."""
+    groups = {
+        name: joinable(
+            {curves.title(*pair): curves.observations[pair] for pair in pairs}
+        )
+        for name, pairs in comparable(curves).items()
+    }
+    return {name: points for name, points in groups.items() if len(points) > 1}
 
 
 def joint_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy.integrate import trapezoid
 
+from dps_tf.analysis.law import LawFit
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
@@ -29,8 +30,15 @@ from dps_tf.analysis.report.content import (
     SortableText,
     illustration,
 )
-from dps_tf.analysis.report.curves import Curves, best_trials_of, first_seed, of_curve
+from dps_tf.analysis.report.curves import (
+    Curves,
+    Key,
+    best_trials_of,
+    first_seed,
+    of_curve,
+)
 from dps_tf.analysis.report.drawing import draw_curves
+from dps_tf.analysis.report.law import fits_of
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.tables import study_key
@@ -154,7 +162,8 @@ def noise_part(context: ReportContext) -> Part:
         return Part()
     figures = along_training(curves, measured, "noise_scale")
     averages = averaged(curves, measurements)
-    compared = beside_critical(curves, measured, averages)
+    fits = fits_of(curves, [each.fits for each in context.joint.values()])
+    compared = beside_critical(curves, measured, averages, fits)
     if len(compared):
         figures.append(_critical_figure(curves, compared))
     table = noise_table(curves, averages)
@@ -235,9 +244,12 @@ def mean_over_steps(rows: pd.DataFrame) -> float:
 
 
 def beside_critical(
-    curves: Curves, measured: pd.DataFrame, averages: pd.DataFrame
+    curves: Curves,
+    measured: pd.DataFrame,
+    averages: pd.DataFrame,
+    fits: Mapping[Key, LawFit],
 ) -> pd.DataFrame:
-    """Returns the noise scale of each fitted curve beside its c1/c2.
+    """Returns the noise scale of each curve of `fits` beside its c1/c2.
 
     Columns: curve, label (with the panel where there are several), noise (geometric
     mean over cells), noise_low, noise_high (least and greatest single measurement),
@@ -245,7 +257,7 @@ def beside_critical(
     """
     rows = []
     for (panel, curve), values in measured.groupby(["panel", "curve"], sort=False):
-        fit = curves.fits.get((str(panel), str(curve)))
+        fit = fits.get((str(panel), str(curve)))
         noise = mean_scale(of_curve(averages, panel, curve))
         if fit is None or np.isnan(noise):
             continue
@@ -312,8 +324,9 @@ def _critical_figure(curves: Curves, compared: pd.DataFrame) -> Illustration:
         caption=(
             "Upper mark: tr(Sigma) and |G|^2, each averaged over the steps up to K*, "
             "divided; geometric mean over the cells of a curve. Its line: least "
-            "to greatest single measurement. Diamond: c1/c2 of the "
-            "fit with its interval; an end that is missing is open. McCandlish et al. "
+            "to greatest single measurement. Diamond: c1/c2 with its interval, of the "
+            "joint fit where a curve is too short alone; an end that is missing is "
+            "open. McCandlish et al. "
             "2018 expect the two to agree in order of magnitude."
         ),
         alt=f"Dot plot. {listing}.",
