@@ -10,8 +10,8 @@ A table is a CSV file with a row for each point of a curve:
 | relative_error | optional: error of reading the steps off a figure, such as 0.05; empty where it is unknown |
 | goal | optional: the goal of the curve, as text |
 
-Further columns, such as source and note, are for readers of the file. The name of a
-shipped table is like that of a shipped gin file: `shallue2019/published.csv`.
+Further columns, such as source and note, are for readers of the file. A results table of
+this package is such a table too: see `fit_table`. The name of a shipped table is like that of a shipped gin file: `shallue2019/published.csv`.
 """  # noqa: E501 - a row of a table is one line
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.fit_table import curves_of_table
 from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.law import LawFit, Observations, fit_law
 from dps_tf.analysis.tables import numbers, refuse_first, require
@@ -74,6 +75,11 @@ def read_published(
 
 def checked_published(frame: pd.DataFrame) -> pd.DataFrame:
     """Returns a table of published curves with all of its columns, else UserError."""
+    if "curve" not in frame and "workload" in frame:
+        named = [
+            rows.assign(curve=name) for name, rows in curves_of_table(frame).items()
+        ]
+        frame = pd.concat(named).dropna(subset="steps_to_result")
     require(frame, COLUMNS, "of published curves")
     if frame.empty:
         raise UserError("the table of published curves has no rows.")

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.law import Observations
-from dps_tf.analysis.published import fits, read_published, shipped_file
+from dps_tf.analysis.published import (
+    COLUMNS,
+    checked_published,
+    fits,
+    read_published,
+    shipped_file,
+)
 from dps_tf.analysis.regimes import (
     linear_scaling_from,
     maximum_useful,
     perfect_scaling_first,
 )
 from dps_tf.core import UserError
+from tests.packaging.source_tree import SOURCE_TREE
 
 SHALLUE = "shallue2019/published.csv"
 # Fits of the digitized curves made apart from this package (soft-L1 of scale 0.1 on
@@ -96,6 +105,19 @@ def test_a_table_of_anyone_needs_three_columns(tmp_path):
     assert table["steps_to_result"].tolist() == [1000.0, 400.0, 900.0]
     assert table["relative_error"].isna().all() and set(table["goal"]) == {""}
     assert read_published(path, ["b*"])["curve"].tolist() == ["b"]
+
+
+def test_results_of_this_package_are_curves_with_the_names_of_a_fit():
+    path = SOURCE_TREE / "gin_configs" / "lee2021" / "mnist_curves.csv"
+    results = read_csv(path)
+    results.loc[results.index[0], "steps_to_result"] = np.nan
+    rows = {tuple(row) for row in read_published(path)[list(COLUMNS)].to_numpy()}
+    fewer = checked_published(results)
+    assert len(rows) == len(results) == len(fewer) + 1
+    one = results.query("optimizer == 'sgd' and sparsity == 0.9 and seed == 1")
+    name = "optimizer sgd, sparsity_method snip, seed 1, sparsity 0.9"
+    for size, steps in one[["batch_size", "steps_to_result"]].to_numpy():
+        assert (name, size, steps) in rows
 
 
 @pytest.mark.parametrize(
