@@ -119,6 +119,8 @@ def draw(tables: Sequence[Path] = TABLES) -> style.Figure:
             style.line_handle(name, color=line_style.color, marker="o", linestyle="")
             for name, line_style in colors.items()
         ]
+        # Colors and marks stand in columns of their own.
+        handles += [style.line_handle("", linestyle="")] * (-len(handles) % 4)
         handles += [
             style.line_handle(name, color=style.INK, marker=mark, linestyle="")
             for name, mark in marks.items()
