@@ -34,6 +34,7 @@ HERE = Path(__file__).parent
 TABLES = (
     HERE / "fashion_mnist_fc",
     HERE / "text_transformer",
+    HERE.parent / "lee2021" / "cifar10_curves",
     HERE.parent / "lee2021" / "fashion_mnist_curves",
     HERE.parent / "lee2021" / "mnist_curves",
     HERE.parent / "shallue2019" / "mnist_fc_ghosts",
