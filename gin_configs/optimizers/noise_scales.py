@@ -120,13 +120,16 @@ def draw(tables: Sequence[Path] = TABLES) -> style.Figure:
             style.line_handle(name, color=line_style.color, marker="o", linestyle="")
             for name, line_style in colors.items()
         ]
-        # Colors and marks stand in columns of their own.
-        handles += [style.line_handle("", linestyle="")] * (-len(handles) % 4)
-        handles += [
+        shapes = [
             style.line_handle(name, color=style.INK, marker=mark, linestyle="")
             for name, mark in marks.items()
         ]
-        style.legend_below(figure, handles, columns=4)
+        # Each kind fills two of four columns.
+        half = 2 * -(-max(len(handles), len(shapes)) // 2)
+        for kind in (handles, shapes):
+            empty = style.line_handle("", linestyle="")
+            kind += [empty] * (half - len(kind))
+        style.legend_below(figure, handles + shapes, columns=4)
     return figure
 
 
