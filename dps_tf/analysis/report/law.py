@@ -131,11 +131,11 @@ def fits_of(
     if joint is None:
         joint = map(joint_fit, _joined(curves).values())
     joined = {name: fit for fits in joint for name, fit in fits.items()}
-    every = {
-        pair: curves.fits.get(pair) or joined.get(curves.title(*pair))
+    return {
+        pair: fit
         for pair in curves.observations
+        if (fit := curves.fits.get(pair) or joined.get(curves.title(*pair)))
     }
-    return {pair: fit for pair, fit in every.items() if fit is not None}
 
 
 def _of_own_fit(fit: LawFit | None) -> dict[str, SortableText]:
@@ -162,10 +162,9 @@ def joint_fits(curves: Curves) -> dict[str, Comparison]:
     Its ratios are those of the pairs of `effects`. Groups of one curve are left out.
     """
     searches = {curves.title(*pair): text for pair, text in curves.searches.items()}
-    alike = comparable(curves)
     fits = {}
     for name, points in _joined(curves).items():
-        pairs = [pair for pair in alike[name] if curves.title(*pair) in points]
+        pairs = [p for p in curves.observations if curves.title(*p) in points]
         ratios = effects(curves, pairs)
         fits[name] = compare(points, pairs=ratios, searches=searches)
     return fits
