@@ -22,6 +22,18 @@ from dps_tf.analysis.report.measurements import averaged, mean_scale
 from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.tables import Floats
 
+TABLES = (
+    "optimizers/fashion_mnist_fc",
+    "optimizers/text_transformer",
+    "lee2021/mnist_curves",
+    "lee2021/fashion_mnist_curves",
+    "lee2021/cifar10_curves",
+    "shallue2019/mnist_optimizers",
+    "shallue2019/mnist_fc_sizes",
+    "shallue2019/mnist_fc_ghosts",
+    "shallue2019/text_networks",
+)
+"""Recorded curves along whose winners the noise scale was measured."""
 REPLICATES = 8000
 FEWEST = 3
 """Curves of a workload below which nothing is correlated."""

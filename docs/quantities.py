@@ -36,8 +36,8 @@ from evidence import (
     pooled_error,
     quotient,
 )
+from noise_scales import TABLES, measured_curves, order
 from noise_scales import Curve as MeasuredCurve
-from noise_scales import measured_curves, order
 from recorded_tables import Tables
 from workloads import estimate, plain_name, refuses_law
 
@@ -126,10 +126,11 @@ class Records(Tables):
     ) -> Evidence:
         """Returns how noise scale and c1/c2 go together over the curves of tables.
 
-        `statistic` is `rank` or `slope`, `geometry` is `optimizer` or `Euclidean`,
-        `across` ranks the curves of all workloads together; see
-        `noise_scales.associated`.
+        Without tables they are those of `noise_scales.TABLES`. `statistic` is `rank` or
+        `slope`, `geometry` is `optimizer` or `Euclidean`, `across` ranks the curves of
+        all workloads together; see `noise_scales.associated`.
         """
+        studies = studies or TABLES
         prefix = {"optimizer": "optimizer_", "Euclidean": ""}[geometry]
         curves = [
             c for study in studies for c in self._curves_with_noise(study, prefix)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import runpy
 import sys
 
 import numpy as np
@@ -23,6 +24,13 @@ def docs():
     if folder not in sys.path:
         sys.path.append(folder)
     return importlib.import_module("noise_scales")
+
+
+def test_the_figure_has_the_tables_of_the_documents(docs):
+    folder = SOURCE_TREE / "gin_configs"
+    script = runpy.run_path(str(folder / "optimizers" / "noise_scales.py"))
+    shown = {path.relative_to(folder).as_posix() for path in script["TABLES"]}
+    assert shown == set(docs.TABLES) and len(script["TABLES"]) == len(docs.TABLES)
 
 
 def curve(docs, noise, critical, spread=0.0, workload="a"):
