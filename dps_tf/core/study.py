@@ -16,7 +16,7 @@ from dps_tf.core.race import RaceRule
 from dps_tf.core.trial import EvaluationSchedule
 from dps_tf.core.workload import Workload
 
-RESULTS_VERSION = 1
+RESULTS_VERSION = 2
 """Part of every fingerprint. Raise it whenever a change to the code can change a
 number that a study records; a test pins a tiny study's error counts to it."""
 VALIDATION = "validation"

@@ -136,6 +136,7 @@ class Program:
         self._packed_masks = PackedVariables(self.masks)
         self._loaded_masks: Sequence[np.ndarray] | None = None
         self._trained = PackedVariables(self.model.trainable_variables)
+        self._is_finite = tf.function(self._finite, input_signature=[], autograph=False)
 
     def _check_labels(self, task: Task) -> None:
         """Raises UserError for labels that the objective or the network cannot take."""
@@ -273,6 +274,21 @@ class Program:
     def read(self) -> TrialState:
         """Returns the state of the loaded trial, as copies."""
         return TrialState(int(self.optimizer.iterations.numpy()), self._state.read())
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all weights of the loaded trial are finite.
+
+        A ReLU, a maximum or a normalization may hide from the loss that one is not.
+        """
+        return bool(self._is_finite())
+
+    def _finite(self) -> tf.Tensor:
+        wrapper = self.pruning_wrapper
+        weights = self.network.weights if wrapper is None else wrapper.weights
+        values = [_first_replica(v) for v in weights if v.dtype.is_floating]
+        parts = [tf.reduce_all(tf.math.is_finite(value)) for value in values]
+        return tf.reduce_all(parts)
 
     def advance(self, indices: np.ndarray) -> Advance:
         """Trains the loaded trial on batches; ends early at a loss that is not finite.

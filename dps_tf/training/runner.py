@@ -164,7 +164,8 @@ class TrainingRunner(Runner):
             if stop() or time.monotonic() - begun > TURN_SECONDS:
                 break
         metrics, is_bound = None, False
-        if self._is_evaluated(job, step) and not diverged:
+        is_evaluated = self._is_evaluated(job, step) and not diverged
+        if is_evaluated and not (diverged := not program.is_finite):
             evaluation = program.evaluate()
             diverged = not evaluation.is_finite
             if not diverged:
@@ -172,8 +173,8 @@ class TrainingRunner(Runner):
                 is_bound = evaluation.is_bound or self._is_too_dense(program, step)
                 metrics = self._with_further_splits(program, step, metrics, is_bound)
         reached = program.read()
-        if metrics is not None and not self._is_sparse(program, job.trial, reached):
-            metrics, is_bound, diverged = None, False, True
+        if metrics is not None:
+            self._check_sparse(program, job.trial, reached)
         return TurnReport(
             trial=job.trial,
             state=reached,
@@ -190,27 +191,18 @@ class TrainingRunner(Runner):
         """Returns whether a turn that ends at a step evaluates there."""
         return step == job.until
 
-    def _is_sparse(self, program: Program, trial: int, reached: TrialState) -> bool:
-        """Returns whether a trial's pruned entries are zero; false if it diverged.
-
-        Where weights are not finite, a compiled ReLU may hide it from the loss.
-
-        Raises:
-            UserError: the optimizer moves pruned entries.
-        """
+    def _check_sparse(self, program: Program, trial: int, reached: TrialState) -> None:
+        """Raises UserError where the optimizer has moved pruned entries from zero."""
         masks = self._mask_set(trial).masks
         if masks is None:
-            return True
+            return
         for place, outside in entries_outside(program.network, reached.arrays, masks):
-            if not np.isfinite(outside).all():
-                return False
             raise UserError(
                 f"trial {trial} has {len(outside)} pruned entries of "
                 f"{program.network.trainable_variables[place].name} that are not zero "
                 f"after {reached.step} steps, so it is no result of its sparsity: the "
                 f"optimizer {program.optimizer.name!r} moves them"
             )
-        return True
 
     def _with_further_splits(
         self, program: Program, step: int, metrics: dict[str, float], is_bound: bool

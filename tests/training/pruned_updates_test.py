@@ -44,22 +44,6 @@ class Mistaken(Mixing):
     ELEMENTWISE: ClassVar[bool] = True
 
 
-class Exploding(Mixing):
-    """Leaves entries that are zero as no number."""
-
-    ELEMENTWISE: ClassVar[bool] = True
-
-    def update(self, variable, slots, rate, gradient):
-        variable.assign(tf.where(variable == 0, np.nan, variable))
-
-
-def hiding() -> keras.Model:
-    """Returns a network whose outputs are finite, as behind a compiled ReLU."""
-    network = PROBLEM.task.network()
-    outputs = keras.layers.Lambda(tf.math.multiply_no_nan, arguments={"y": 0.0})
-    return keras.Model(network.inputs, outputs(network.output))
-
-
 class Derived(optim.OPTIMIZERS["sgd"]):
     """Updates otherwise than the class that it is derived from, and claims nothing."""
 
@@ -152,9 +136,46 @@ class RealisedSparsityTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "trial 2 has .* not zero after 4 steps"):
             self.turn(Mistaken)
 
-    def test_weights_that_are_no_numbers_behind_a_finite_loss_are_a_divergence(self):
-        found = self.turn(Exploding, network=hiding)
-        self.assertEqual((found.diverged_step, found.metrics), (4, None))
+
+def hiding() -> keras.Model:
+    """Returns a network whose outputs are finite, as behind a compiled ReLU."""
+    network = PROBLEM.task.network()
+    outputs = keras.layers.BatchNormalization()(network.output)
+    hide = keras.layers.Lambda(tf.math.multiply_no_nan, arguments={"y": 0.0})
+    return keras.Model(network.inputs, hide(outputs))
+
+
+class HiddenWeightsTest(tf.test.TestCase, parameterized.TestCase):
+    """A weight that is not finite is a divergence, whatever the loss shows."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.program = program_of(optim.OPTIMIZERS["sgd"], network=hiding)
+        cls.runner = TrainingRunner([cls.program], 0)
+
+    def turn(self, poison=None):
+        values = models.initial_point(self.program.network, 3)
+        if poison is not None:
+            place, value = poison
+            values[place] = np.array(values[place])
+            values[place].flat[-1] = value
+        state = self.program.fresh_state(values)
+        job = Job(trial=2, point={"learning_rate": RATE}, until=3, state=state)
+        return self.runner.run(0, job, lambda: False)
+
+    def test_finite_weights_are_evaluated(self):
+        found = self.turn()
+        self.assertIsNone(found.diverged_step)
+        self.assertTrue(np.isfinite(list(found.metrics.values())).all())
+
+    @parameterized.parameters(np.nan, np.inf, -np.inf)
+    def test_any_weight_that_is_not_finite_is_a_divergence(self, value):
+        count = len(self.program.network.weights)
+        self.assertEqual(count, 10)  # three layers, four of the normalization
+        for place in range(count):
+            found = self.turn((place, value))
+            self.assertEqual((found.diverged_step, found.metrics), (3, None), place)
 
 
 if __name__ == "__main__":
