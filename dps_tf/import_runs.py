@@ -19,7 +19,7 @@ from absl import flags
 
 from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import FINISHED, command
-from dps_tf.core import Goal, UserError, direction_of, near_matches, printable
+from dps_tf.core import Goal, UserError, near_matches, printable
 
 if TYPE_CHECKING:
     from dps_tf.analysis.interchange.run_tables import Runs
@@ -50,7 +50,7 @@ _DIRECTION = flags.DEFINE_enum(
     "direction",
     None,
     ["minimize", "maximize"],
-    "With --goal: which way is better; by default from the name of the metric.",
+    "With --goal: which way is better; by default as the metric's name tells.",
 )
 common.section("With tensorboard and optuna")
 _SET = flags.DEFINE_multi_string(
@@ -181,8 +181,7 @@ def _goal() -> Goal | None:
     if _GOAL.value is None:
         return None
     metric = METRICS.get(_METRIC.value, _METRIC.value)
-    direction = _DIRECTION.value or direction_of(metric)
-    return Goal(metric, _GOAL.value, direction, _INCLUSIVE.value)
+    return Goal(metric, _GOAL.value, _DIRECTION.value or "", _INCLUSIVE.value)
 
 
 def _print(line: str) -> None:

@@ -23,7 +23,7 @@ from dps_tf.cli.command_line import (
     tell_of_damage,
 )
 from dps_tf.cli.page_server import served
-from dps_tf.core import Goal, UserError, direction_of, printable
+from dps_tf.core import Goal, UserError, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,7 @@ _DIRECTION = flags.DEFINE_enum(
     "direction",
     None,
     ["minimize", "maximize"],
-    "Direction in which --metric gets better; by default from its name.",
+    "Direction in which --metric gets better; by default as its name tells.",
 )
 _LABELS = flags.DEFINE_multi_string(
     "label",
@@ -128,8 +128,7 @@ def _wanted_goal() -> Goal | float | None:
         raise UserError(
             f"--metric={_METRIC.value} needs --goal: give the threshold to reach."
         )
-    direction = _DIRECTION.value or direction_of(_METRIC.value)
-    return Goal(_METRIC.value, _GOAL.value, direction)
+    return Goal(_METRIC.value, _GOAL.value, _DIRECTION.value or "")
 
 
 def _report_sweeps(out: Path) -> None:

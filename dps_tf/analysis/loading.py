@@ -277,7 +277,7 @@ def _wanted_goal(study: pd.Series, goal: Goal | float | None) -> Goal:
     own = study_goal(study)
     if goal is None:
         return own
-    return goal if isinstance(goal, Goal) else replace(own, threshold=float(goal))
+    return goal if isinstance(goal, Goal) else replace(own, threshold=goal)
 
 
 def _by_goal(

@@ -19,6 +19,7 @@ from dps_tf.core.errors import (
     check_positive,
     check_whole,
     duration,
+    is_number,
     is_whole,
     near_matches,
     on_one_line,

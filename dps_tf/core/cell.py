@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
-from dps_tf.core.errors import UserError, is_whole
+from dps_tf.core.errors import UserError, is_number, is_whole
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _AXIS = re.compile(r"(workload|pruning)(\.[A-Za-z_]\w*){1,2}", re.ASCII)
@@ -144,8 +144,7 @@ def axis_part(name: str, text: str) -> str:
 
 def check_sparsity(sparsity: object) -> None:
     """Raises UserError unless a sparsity is a number in [0, 1)."""
-    is_number = isinstance(sparsity, (int, float)) and not isinstance(sparsity, bool)
-    if not is_number or not 0 <= sparsity < 1:  # type: ignore[operator]
+    if not is_number(sparsity) or not 0 <= sparsity < 1:
         raise UserError(
             f"sparsity {sparsity!r} is outside of [0, 1): give the fraction of "
             "parameters to remove, for example 0.9."

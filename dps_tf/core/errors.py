@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
 from collections.abc import Collection, Iterable
+from typing import TypeGuard
 
 
 class UserError(ValueError):
@@ -15,23 +17,37 @@ class UserError(ValueError):
     """
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """Returns whether a value is a real number that is finite as a float; no flag is.
+
+    >>> is_number(0.1), is_number(10**400), is_number(True)
+    (True, False, False)
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def is_whole(value: object, least: int) -> bool:
-    """Returns whether a value is a whole number, at least `least`; no flag is one."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    """Returns whether a value is a whole number, at least `least` and below 2^63."""
+    return is_number(value) and isinstance(value, int) and least <= value < 2**63
 
 
 def check_whole(name: str, value: object, least: int = 1) -> None:
     """Raises UserError unless the value called `name` is a whole number."""
     if not is_whole(value, least):
+        most = ", below 2**63" if isinstance(value, int) and value > least else ""
         raise UserError(
-            f"{name} is {value!r}; it must be a whole number, at least {least}."
+            f"{name} is {value!r}; it must be a whole number, at least {least}{most}."
         )
 
 
 def check_positive(name: str, value: object) -> None:
     """Raises UserError unless the value called `name` is a positive, finite number."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not 0 < value < math.inf:  # type: ignore[operator]
+    if not is_number(value) or value <= 0:
         raise UserError(f"{name} is {value!r}; it must be a positive number.")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from dps_tf.core.errors import UserError, is_whole
+from dps_tf.core.errors import UserError, is_number, is_whole
 
 _COMPARISONS: dict[tuple[str, bool], tuple[str, Callable[[Any, float], Any]]] = {
     ("minimize", True): ("<=", operator.le),
@@ -21,18 +22,57 @@ _COMPARISONS: dict[tuple[str, bool], tuple[str, Callable[[Any, float], Any]]] = 
     ("maximize", True): (">=", operator.ge),
     ("maximize", False): (">", operator.gt),
 }
-_MAXIMIZED = ("accuracy", "average_precision", "r_squared")
+_NAMES = (
+    ("maximize", 1.0, "acc|accuracy|precision|recall|f1|f1_score|auc|auroc|dice|ssim"),
+    ("maximize", 1.0, "iou|miou|r2|r_squared"),
+    ("maximize", math.inf, "bleu|psnr"),
+    ("minimize", 1.0, r"classification_error|top_?\d+_error"),
+    ("minimize", math.inf, "loss|error|error_rate|mse|rmse|mae|wer|cer|nll"),
+    ("minimize", math.inf, r"cross_?entropy|perplexity|ppl|bits_per_[a-z]+"),
+)
+"""Direction, largest value, and the words at the end of a metric's name that tell."""
+_TURNED = re.compile(r"(^1|(^|_)(neg|negative|minus|inverse|reciprocal))_")
 
 
-def direction_of(metric: str) -> str:
-    """Returns `maximize` for metrics that are better when larger, by their names.
+def _told_by(metric: str) -> tuple[str, float]:
+    """Returns the direction that the name of a metric tells, or "", and its maximum."""
+    name = re.sub(r"[^a-z0-9]+", "_", metric.rpartition("/")[2].lower())
+    plain = name.removesuffix("_percent")
+    for direction, most, words in () if _TURNED.search(name) else _NAMES:
+        if re.fullmatch(rf"(.*_)?({words})", plain):
+            return direction, most if plain == name else math.inf
+    return "", math.inf
+
+
+def direction_of(metric: str, given: str = "", stated: str = "") -> str:
+    """Returns in which direction a metric gets better: `minimize` or `maximize`.
+
+    Args:
+        metric: name of the metric, with or without a split.
+        given: direction that the user gives, or "".
+        stated: direction that the source of the metric states, or "".
+
+    Raises:
+        UserError: the source states another direction than the user, or nobody states
+            one and the name does not tell.
 
     >>> direction_of("test/top_5_accuracy"), direction_of("validation/loss")
     ('maximize', 'minimize')
+    >>> direction_of("validation/score", stated="maximize")
+    'maximize'
     """
-    name = metric.rpartition("/")[2]
-    is_maximized = any(f"_{name}".endswith(f"_{word}") for word in _MAXIMIZED)
-    return "maximize" if is_maximized else "minimize"
+    if given and stated and given != stated:
+        raise UserError(
+            f"the direction of {metric} is given as {given!r}, and its source states "
+            f"{stated!r}: leave the direction out, or correct it."
+        )
+    direction = given or stated or _told_by(metric)[0]
+    if not direction:
+        raise UserError(
+            f"the direction of a goal on {metric} is missing, and the name does not "
+            "tell whether larger is better: give direction 'minimize' or 'maximize'."
+        )
+    return direction
 
 
 @dataclass(frozen=True)
@@ -45,7 +85,8 @@ class Goal:
     Attributes:
         metric: `split/metric`, for example `validation/classification_error`.
         threshold: the goal value, in the unit of the metric.
-        direction: `minimize` or `maximize`.
+        direction: `minimize` or `maximize`; by default what the name of the metric
+            tells, as accuracy, error and loss do. Other names need it.
         inclusive: whether a value equal to the threshold meets the goal.
         in_a_row: number of successive evaluations that have to meet the threshold; the
             goal is met at the last of them.
@@ -54,35 +95,41 @@ class Goal:
             rounding alone is equal to it. At most one of these two is above 1: they
             guard against a single lucky evaluation of a curve that goes up and down.
 
-    >>> Goal("validation/accuracy", 0.9, "maximize").is_met([0.85, 0.91])
+    Raises:
+        UserError: a value is not allowed, the direction is missing, or the threshold of
+            a share, such as an accuracy, is above 1.
+
+    >>> Goal("validation/accuracy", 0.9).is_met([0.85, 0.91])
     True
     """
 
     metric: str
     threshold: float
-    direction: str = "minimize"
+    direction: str = ""
     inclusive: bool = True
     in_a_row: int = 1
     mean_of: int = 1
 
     def __post_init__(self) -> None:
-        if self.direction not in ("minimize", "maximize"):
-            raise UserError(
-                f"goal.direction is {self.direction!r}; it must be 'minimize' or "
-                "'maximize'."
-            )
-        if (
-            isinstance(self.threshold, bool)
-            or not isinstance(self.threshold, (int, float))
-            or not math.isfinite(self.threshold)
-        ):
-            raise UserError(
-                f"goal.threshold is {self.threshold!r}; it must be a finite number."
-            )
         if not isinstance(self.metric, str) or "/" not in self.metric:
             raise UserError(
                 f"goal.metric is {self.metric!r}; it must be written 'split/metric', "
                 "for example 'validation/classification_error'."
+            )
+        if self.direction not in ("", None, "minimize", "maximize"):
+            raise UserError(
+                f"goal.direction is {self.direction!r}; it must be 'minimize' or "
+                "'maximize'."
+            )
+        if not is_number(self.threshold):
+            raise UserError(
+                f"goal.threshold is {self.threshold!r}; it must be a finite number."
+            )
+        if self.threshold > _told_by(self.metric)[1]:
+            raise UserError(
+                f"goal.threshold is {self.threshold!r}, and {self.metric} is by its "
+                "name a share, at most 1: give the share, or add _percent to the name "
+                "of a metric in percent."
             )
         if not isinstance(self.inclusive, bool):
             raise UserError(
@@ -101,6 +148,8 @@ class Goal:
                 "leave one of them at 1."
             )
         object.__setattr__(self, "threshold", float(self.threshold))
+        direction = direction_of(self.metric, self.direction)
+        object.__setattr__(self, "direction", direction)
 
     def __str__(self) -> str:
         sign, _ = _COMPARISONS[self.direction, self.inclusive]
@@ -121,17 +170,18 @@ class Goal:
     def reaches(self, value: NDArray[np.float64]) -> NDArray[np.bool_]: ...
 
     def reaches(self, value: Any) -> Any:
-        """Returns whether a value of the metric meets the threshold; NaN never does.
+        """Returns whether a value of the metric meets the threshold.
 
-        For an array it returns an array of the same shape.
+        NaN and infinite values never do, as no result of training is infinite. For an
+        array it returns an array of the same shape.
         """
         _, compare = _COMPARISONS[self.direction, self.inclusive]
-        return compare(value, self.threshold)
+        return compare(value, self.threshold) & (abs(value) < math.inf)
 
     def is_met(self, values: Sequence[float]) -> bool:
         """Returns whether the goal is met at the last of successive evaluations.
 
-        NaN never meets the goal; only the last `window` values matter.
+        Values that are not finite never meet it; only the last `window` values matter.
         """
         return self.reaches(self.over_window(values))
 
@@ -139,10 +189,10 @@ class Goal:
         """Returns the value to compare with the threshold at the last evaluation.
 
         That is the mean of the last `mean_of` values, or the worst of the last
-        `in_a_row`; NaN if one of these is NaN, or if there are fewer.
+        `in_a_row`; NaN if one of these is not finite, or if there are fewer.
         """
         recent = values[-self.window :]
-        if len(recent) < self.window or any(math.isnan(value) for value in recent):
+        if len(recent) < self.window or not all(map(math.isfinite, recent)):
             return math.nan
         if self.mean_of > 1:
             return float(self.mean(recent))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from dps_tf.core.goal import Goal
@@ -62,11 +62,11 @@ def nearest_in(goal: Goal, trial: int, curve: Mapping[int, float]) -> Nearest | 
 def nearest_of(goal: Goal, evaluations: Iterable[Nearest | None]) -> Nearest | None:
     """Returns the evaluation that came nearest; of equal ones the least (step, trial).
 
-    Values that are NaN, and None, do not count; None if no evaluation counts.
+    Values that are not finite, and None, do not count; None if no evaluation counts.
     """
     sign = 1 if goal.direction == "minimize" else -1
     return min(
-        (near for near in evaluations if near and not math.isnan(near.value)),
+        (near for near in evaluations if near and math.isfinite(near.value)),
         key=lambda near: (sign * near.value, near.step, near.trial),
         default=None,
     )
@@ -128,7 +128,6 @@ def reachable(goal: Goal, value: float) -> str:
     unit = Decimal((0, (1,), max(exact.adjusted() - 2, -12) if exact else -3))
     rounding = ROUND_CEILING if goal.direction == "minimize" else ROUND_FLOOR
     threshold = exact.quantize(unit, rounding=rounding)
-    if not replace(goal, threshold=float(threshold)).reaches(value):
-        # The value itself, which a strict goal does not meet.
+    if not goal.inclusive and float(threshold) == value:
         threshold += unit if goal.direction == "minimize" else -unit
     return f"{threshold:f}" if -6 < exact.adjusted() < 9 else f"{threshold:e}"

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import inspect
 import math
-import numbers
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.errors import UserError, is_number, near_matches
 
 Entry = TypeVar("Entry")
 
@@ -37,10 +36,7 @@ class Range:
     whole: bool = False
 
     def __contains__(self, value: object) -> bool:
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            return False
-        value = float(value)
-        if not math.isfinite(value) or (self.whole and value % 1):
+        if not is_number(value) or (self.whole and value % 1):
             return False
         above = value > self.low if self.without_low else value >= self.low
         below = value < self.high if self.without_high else value <= self.high

@@ -217,7 +217,7 @@ def _parameter(name: str, entry: Any) -> Parameter:
         low, high = map(float, rest)
     except UserError:
         raise
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UserError(
             f"{name} is {entry!r}; it must be (scale, low, high) or "
             "('discrete', (value, ...))."

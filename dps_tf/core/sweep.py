@@ -16,7 +16,7 @@ from typing import Any
 
 from dps_tf.core.cell import DENSE, Cell, axis_text, check_sparsity, is_axis
 from dps_tf.core.choice import Choice
-from dps_tf.core.errors import UserError, check_whole, near_matches
+from dps_tf.core.errors import UserError, check_whole, is_number, near_matches
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.space import Space
 from dps_tf.core.study import FURTHER_SPLITS, StudySpecification
@@ -274,7 +274,7 @@ def _changed(part: Any, axis: str, path: list[str], value: Any) -> Any:
             f"{axis.split('.')[0]}.{example}."
         )
     if name == "fixed":
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if not is_number(value):
             raise UserError(f"axis {axis!r} has the value {value!r}: give numbers.")
         value = float(value)
     return replace(part, **{name: {**mapping, key[0]: value} if key else value})

@@ -32,6 +32,7 @@ from dps_tf.core import (
     Workload,
     check_known,
     derive_seed,
+    is_number,
 )
 
 DATASET = "simulation"
@@ -73,8 +74,7 @@ def model_of(workload: Workload) -> NoisyQuadratic:
 
 
 def _check_number(name: str, value: object, *, whole: bool) -> None:
-    allowed = (int,) if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, allowed):
+    if not is_number(value) or (whole and not isinstance(value, int)):
         raise UserError(
             f"{name} is {value!r}; it must be a {'whole ' if whole else ''}number."
         )

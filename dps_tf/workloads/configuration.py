@@ -26,8 +26,8 @@ from dps_tf.core import (
     UserError,
     Workload,
     WorkloadFamily,
-    direction_of,
     grid,
+    is_number,
     near_matches,
 )
 
@@ -39,16 +39,12 @@ _VARYING = (Mapping, StepsInExamples)
 def goal(
     metric: str = "validation/classification_error",
     threshold: float = gin.REQUIRED,
-    direction: str | None = None,
+    direction: str = "",
     inclusive: bool = True,
     in_a_row: int = 1,
     mean_of: int = 1,
 ) -> Goal:
-    """Returns the goal of a trial; see `core.goal.Goal`.
-
-    By default the direction follows from the metric's name; see `direction_of`.
-    """
-    direction = direction or direction_of(metric)
+    """Returns the goal of a trial; see `core.goal.Goal`."""
     return Goal(metric, threshold, direction, inclusive, in_a_row, mean_of)
 
 
@@ -332,11 +328,7 @@ def _sequence(kind: str, value: Any) -> list[Any]:
 
 
 def _point(point: Any) -> dict[str, float]:
-    numbers = isinstance(point, Mapping) and all(
-        isinstance(value, (int, float)) and not isinstance(value, bool)
-        for value in point.values()
-    )
-    if not numbers:
+    if not isinstance(point, Mapping) or not all(map(is_number, point.values())):
         raise UserError(
             f"{point!r} is no point: write metaparameters as {{'learning_rate': 0.1}}."
         )

@@ -373,7 +373,7 @@ def test_runs_that_cannot_be_are_one_sentence(tmp_path):
         runs_of([Run("a", plain)], "here", batch_size=8, about={"b": {}})
     runs = runs_of([Run("a", plain)], "here", batch_size=8)
     with pytest.raises(UserError, match="did you mean 'validation/loss'"):
-        write_runs(runs, tmp_path / "s", Goal("validation/los", 0.1))
+        write_runs(runs, tmp_path / "s", Goal("validation/los", 0.1, "minimize"))
     with pytest.raises(UserError, match="outcome"):
         bad = runs_of([Run("a", plain)], "here", batch_size=8, outcome=1.0)
         write_runs(bad, tmp_path / "s", Goal("validation/loss", 0.1))

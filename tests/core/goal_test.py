@@ -13,6 +13,7 @@ from dps_tf.core import Goal, UserError, direction_of
 from dps_tf.workloads.reading import read_configuration
 
 ERROR = "validation/classification_error"
+LOSS = "validation/loss"
 COMPARISONS = {
     ("minimize", True): operator.le,
     ("minimize", False): operator.lt,
@@ -22,7 +23,7 @@ COMPARISONS = {
 THRESHOLDS = st.sampled_from([0.0, 0.02, 0.5, -3.9]) | st.floats(-10, 10)
 
 
-def goals(metrics=(ERROR,)) -> st.SearchStrategy[Goal]:
+def goals(metrics=(LOSS,)) -> st.SearchStrategy[Goal]:
     return st.builds(
         Goal,
         st.sampled_from(metrics),
@@ -51,7 +52,8 @@ def test_120_wrong_of_6000_meet_2_percent_inclusive_and_not_strict():
 def test_a_goal_is_one_comparison(goal, value):
     compare = COMPARISONS[goal.direction, goal.inclusive]
     for x in (value, *near(goal.threshold)):
-        assert goal.reaches(x) == compare(x, goal.threshold)
+        is_met = compare(x, goal.threshold) and math.isfinite(x)
+        assert goal.reaches(x) == is_met == goal.is_met([x])
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
@@ -86,7 +88,7 @@ def test_equal_goals_are_stricter_than_each_other_and_other_metrics_never():
     assert not Goal("validation/cross_entropy", 0.01).is_stricter_than(goal)
 
 
-@given(goals((ERROR, "validation/accuracy")))
+@given(goals((LOSS, "validation/squared_error")))
 def test_goal_comes_back_from_json(goal):
     assert Goal.from_json(goal.to_json()) == goal
 
@@ -96,10 +98,10 @@ def test_goal_comes_back_from_json(goal):
     [
         (Goal(ERROR, 0.02), f"{ERROR} <= 0.02"),
         (Goal(ERROR, 0.02, inclusive=False), f"{ERROR} < 0.02"),
-        (Goal("validation/accuracy", 0.9, "maximize"), "validation/accuracy >= 0.9"),
+        (Goal("validation/accuracy", 0.9), "validation/accuracy >= 0.9"),
         (Goal("a/b", 1, "maximize", False), "a/b > 1.0"),
-        (Goal("a/b", 0.2, in_a_row=2), "a/b <= 0.2 at 2 evaluations in a row"),
-        (Goal("a/b", 0.2, mean_of=3), "a/b <= 0.2, mean of 3"),
+        (Goal("a/loss", 0.2, in_a_row=2), "a/loss <= 0.2 at 2 evaluations in a row"),
+        (Goal("a/loss", 0.2, mean_of=3), "a/loss <= 0.2, mean of 3"),
     ],
 )
 def test_goal_reads_as_it_compares(goal, text):
@@ -114,6 +116,8 @@ def test_goal_reads_as_it_compares(goal, text):
         ({"threshold": math.inf}, "inf"),
         ({"threshold": "0.02"}, "'0.02'"),
         ({"threshold": True}, "True"),
+        ({"threshold": 10**400}, "10000"),
+        ({"in_a_row": 10**400}, "10000"),
         ({"metric": "classification_error"}, "'classification_error'"),
         ({"metric": None}, "None"),
         ({"inclusive": "yes"}, "'yes'"),
@@ -190,12 +194,41 @@ def test_impossible_windows_are_refused(change, message):
         ("test/top_5_accuracy", "maximize"),
         ("validation/macro_average_precision", "maximize"),
         ("validation/r_squared", "maximize"),
-        ("validation/inaccuracy", "minimize"),
         ("accuracy/loss", "minimize"),
+        ("validation/Top-1 Acc", "maximize"),
+        ("validation/word_error_rate", "minimize"),
+        ("validation/accuracy_percent", "maximize"),
     ],
 )
 def test_a_name_tells_which_way_is_better(metric, direction):
-    assert direction_of(metric) == direction
+    assert direction_of(metric) == Goal(metric, 0.5).direction == direction
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["inaccuracy", "score", "neg_mean_squared_error", "1-accuracy", "1 minus F1"],
+)
+def test_a_direction_that_no_name_tells_is_asked_for(name):
+    with pytest.raises(UserError, match="give direction 'minimize' or 'maximize'"):
+        Goal(f"validation/{name}", 0.5)
+    for direction in ("minimize", "maximize"):
+        assert Goal(f"validation/{name}", 0.5, direction).direction == direction
+
+
+def test_a_source_states_a_direction_and_a_user_agrees_or_is_told():
+    for name, stated in (("score", "maximize"), ("f1", "maximize"), ("f1", "minimize")):
+        assert direction_of(f"a/{name}", stated=stated) == stated
+        assert direction_of(f"a/{name}", stated, stated) == stated
+    with pytest.raises(UserError, match="'minimize', and its source states 'maximize'"):
+        direction_of("a/f1", "minimize", "maximize")
+
+
+@pytest.mark.parametrize("name", ["accuracy", "top_5_error", "f1_score", "r_squared"])
+def test_a_share_above_1_is_asked_about(name):
+    with pytest.raises(UserError, match="goal.threshold is 95.*add _percent"):
+        Goal(f"validation/{name}", 95)
+    assert Goal(f"validation/{name}", 1).threshold == 1
+    assert Goal(f"validation/{name}_percent", 95).threshold == 95
 
 
 def test_a_goal_without_a_direction_has_that_of_its_metric():

@@ -17,7 +17,7 @@ GOAL = Goal(ERROR, 0.1)
 VALUES = st.floats(-1e6, 1e6)
 GOALS = st.builds(
     Goal,
-    st.just(ERROR),
+    st.just("validation/loss"),
     st.floats(-10, 10),
     st.sampled_from(["minimize", "maximize"]),
     st.booleans(),
@@ -43,6 +43,10 @@ def test_the_threshold_that_is_advised_is_met_and_close(goal, value):
     advised = Goal(goal.metric, threshold, goal.direction, goal.inclusive)
     assert advised.reaches(value)
     assert abs(threshold - value) <= max(0.011 * abs(value), 0.0011)
+
+
+def test_an_error_in_percent_is_advised_as_it_was_recorded():
+    assert reachable(GOAL, 12.5) == "12.5"
 
 
 def test_a_goal_over_several_evaluations_is_compared_over_them():

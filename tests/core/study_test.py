@@ -39,7 +39,7 @@ SPECIFICATIONS = st.fixed_dictionaries(
         ),
         "goal": st.builds(
             Goal,
-            st.sampled_from([ERROR, "validation/accuracy"]),
+            st.sampled_from(["validation/loss", "validation/squared_error"]),
             st.floats(-1e6, 1e6),
             st.sampled_from(["minimize", "maximize"]),
             st.booleans(),

@@ -168,7 +168,7 @@ def trained(folder):
     workloads = [f"{name}/workload.optimizer = '{name}'" for name in names]
     named = ", ".join(f"@{name}/workload()" for name in names)
     bindings = [*workloads, f"sweep.workloads = ({named},)", "workload.points = 1"]
-    return small_sweeps.trained(folder, [*bindings, "goal.threshold = 1.1"])
+    return small_sweeps.trained(folder, [*bindings, "goal.threshold = 1.0"])
 
 
 def measured(layout, *flags):
