@@ -33,14 +33,14 @@ def main() -> int:
             f"--out={_OUT.value} is on no disk of this machine: name a folder here."
         )
     import_tensorflow()
-    import_modules(_IMPORT.value)
     from dps_tf.probing.trained_trial import trained_trial
     from dps_tf.store import SweepReader, files_for
     from dps_tf.tuning.resources import configure_threads
 
     files = files_for(_SWEEP_DIR.value)
     sweep = SweepReader(files, _SWEEP_DIR.value)
-    configure_threads()
+    configure_threads(sweep.intra_op_threads)
+    import_modules(_IMPORT.value)
     trained = trained_trial(files, sweep, _CELL.value, _TRIAL.value, _DATA_DIR.value)
     tell_of_damage(trained.problems, set())
     print(trained.save(_OUT.value))

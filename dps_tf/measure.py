@@ -81,14 +81,13 @@ def main() -> int:
     from dps_tf.store import SweepLayout, SweepReader, files_for
 
     layout = SweepLayout(_SWEEP_DIR.value)
-    cells = _CELL.value or finished_cells(
-        SweepReader(files_for(layout.root), layout.root)
-    )
+    sweep = SweepReader(files_for(layout.root), layout.root)
+    cells = _CELL.value or finished_cells(sweep)
     import_tensorflow()
-    import_modules(_IMPORT.value)
     from dps_tf.tuning.resources import Resources, configure_threads
 
-    configure_threads()
+    configure_threads(sweep.intra_op_threads)
+    import_modules(_IMPORT.value)
     alone = Resources.of_this_machine(slots=1, strategy=_STRATEGY.value)
     return _measure(cells, layout, alone)
 

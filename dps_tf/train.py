@@ -147,23 +147,24 @@ def main() -> int:
     if not (_DRY_RUN.value or _PLAN.value):
         common.require(_SWEEP_DIR)
     import_tensorflow()
-    from dps_tf.cli.sweep_run import SweepRun
-    from dps_tf.tuning.resources import configure_threads
+    from dps_tf.cli.sweep_run import SweepRun, threads_of_run
     from dps_tf.workloads.reading import SweepConfiguration, read_configuration
 
+    options = _options()
+    # A module of the user's own may start TensorFlow.
+    threads = threads_of_run(options)
     import_modules(_IMPORT.value)
     configuration = SweepConfiguration(
         *read_configuration(_GIN_FILES.value, _GIN_BINDINGS.value)
     )
-    options = _options()
-    configure_threads()
+    sweep_run = SweepRun(configuration, options, threads)
     if _PLAN.value:
-        print(SweepRun(configuration, options).plan(_LIKE.value, _hourly_costs()))
+        print(sweep_run.plan(_LIKE.value, _hourly_costs()))
         return FINISHED
     if _DRY_RUN.value:
-        print(SweepRun(configuration, options).try_out())
+        print(sweep_run.try_out())
         return FINISHED
-    return _run(SweepRun(configuration, options))
+    return _run(sweep_run)
 
 
 def _run(sweep_run: SweepRun) -> int:

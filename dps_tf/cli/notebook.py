@@ -118,11 +118,9 @@ def run(
     from dps_tf.cli.sweep_run import SweepRun
     from dps_tf.tuning.interruption import Interrupted, StopRequest
     from dps_tf.tuning.options import Options
-    from dps_tf.tuning.resources import configure_threads
 
     for name in options:
         check_known("option", name, [field.name for field in fields(Options)])
-    configure_threads()
     folder = None if data_dir is None else os.fspath(data_dir)
     run_options = Options(os.fspath(sweep_dir), folder, **options)
     sweep_run = SweepRun(sweep, run_options)
@@ -175,6 +173,8 @@ def load_trial(
 
     files = files_for(directory)
     sweep = SweepReader(files, directory)
+    # A sweep that is run afterwards, and scores computed again, have these threads.
+    configure_threads(sweep.intra_op_threads)
     names = list(sweep.studies)
     if cell is None and len(names) != 1:
         raise UserError(
@@ -182,9 +182,6 @@ def load_trial(
             f"{next(iter(names), 'after training')!r}."
         )
     folder = None if data_dir is None else os.fspath(data_dir)
-    if sweep.study(cell or names[0]).trained().cell.sparsity > 0:
-        # Scores may have to be computed again, with the threads of training.
-        configure_threads()
     trained = trained_trial(files, sweep, cell or names[0], str(trial), folder)
     tell_of_damage(trained.problems, set())
     return trained

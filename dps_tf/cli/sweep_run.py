@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -14,12 +16,13 @@ from dps_tf.cli import sweep_plan
 from dps_tf.cli.command_line import import_ray
 from dps_tf.cli.sweep_plan import RecordedChoice, SweepRecords, asked_cells, plan_text
 from dps_tf.core import StudySpecification, UserError
-from dps_tf.store import absolute, files_for
+from dps_tf.store import SweepReader, absolute, files_for
 from dps_tf.training import explain
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.calibration import calibrate
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
+from dps_tf.tuning.resources import configure_threads
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, describe_failures
 from dps_tf.workloads.reading import SweepConfiguration, describe
 
@@ -30,19 +33,28 @@ class SweepRun:
     Args:
         configuration: the sweep to run.
         options: where and how its trials run.
+        threads: what `threads_of_run` has returned; None calls it.
     """
 
-    def __init__(self, configuration: SweepConfiguration, options: Options):
-        """Raises UserError for names that are not registered; touches no file."""
-        self.configuration = configuration
+    def __init__(
+        self,
+        configuration: SweepConfiguration,
+        options: Options,
+        threads: int | None = None,
+    ):
+        """Raises UserError for names that are not registered; writes no file."""
+        threads = threads or threads_of_run(options)
+        studies = configuration.specification.studies
+        studies = tuple(replace(study, intra_op_threads=threads) for study in studies)
+        sweep = replace(configuration.specification, studies=studies)
+        self.configuration = replace(configuration, specification=sweep)
         self.options = options
         self._files = files_for(options.sweep_dir)
         self._records = SweepRecords(self._files, options.sweep_dir)
         self._backends = Backends(options, self._files)
-        self._backends.check(configuration.specification)
+        self._backends.check(sweep)
         self._pruning = 0.0
         self._choice: RecordedChoice | None = None
-        sweep = configuration.specification
         if sweep.choice is not None:
             self._choice = RecordedChoice(self._records, sweep)
 
@@ -134,6 +146,29 @@ class SweepRun:
             "running the sweep again tries them again, three times in all.",
             file=sys.stderr,
         )
+
+
+def threads_of_run(options: Options) -> int:
+    """Returns the threads per operation of a run; TensorFlow gets them if it can.
+
+    They are those with which the sweep directory was begun, else 1; or those that
+    TensorFlow was started with, which the run then says.
+    """
+    begun = None
+    if directory := options.sweep_dir:
+        with contextlib.suppress(UserError):  # A new directory, or none that can be.
+            begun = SweepReader(files_for(directory), directory).intra_op_threads
+    here = configure_threads(begun)
+    if options.engine != "local":
+        return begun or 1  # Slots are processes of their own.
+    if here > 1 and begun is None:
+        print(
+            f"note: TensorFlow was started before this sweep, with {here} threads per "
+            "operation, on which the sweep's numbers depend, and which the trials "
+            "side by side share; for one thread, as the command has, begin a notebook "
+            "with tf.config.threading.set_intra_op_parallelism_threads(1)."
+        )
+    return begun or here
 
 
 def check_place(directory: str) -> None:

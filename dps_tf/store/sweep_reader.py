@@ -127,6 +127,15 @@ class SweepReader:
                 self._problems.append(str(error))
         return reasons
 
+    @property
+    def intra_op_threads(self) -> int | None:
+        """Threads per operation of the studies, which share it; None without studies.
+
+        Imported runs were trained elsewhere, and have 1.
+        """
+        begun = (study.specification for study in self.studies.values())
+        return next((study.intra_op_threads for study in begun if study), None)
+
     def configuration(self) -> str:
         """Returns the resolved gin configuration; '' where there is none."""
         try:

@@ -5,6 +5,7 @@ All tf.distribute strategies are made here.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core import UserError, check_known
+from dps_tf.core import UserError, check_known, processors
 
 STRATEGIES = ("auto", "one_device", "mirrored", "tpu", "tpu_cores")
 
@@ -22,8 +23,11 @@ STRATEGIES = ("auto", "one_device", "mirrored", "tpu", "tpu_cores")
 _INSTRUCTION_SETS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16")
 
 
-def configure_threads(intra_op: int, inter_op: int) -> None:
-    """Sets TensorFlow's numbers of threads for the life of the process.
+def configure_threads(intra_op: int, inter_op: int) -> int:
+    """Sets TensorFlow's numbers of threads, unless it has started in this process.
+
+    Returns the number of threads inside one operation that TensorFlow has, which is
+    another than `intra_op` where it was started with another.
 
     On GPUs it also has memory taken as it is needed, so that processes can share one,
     and turns TensorFloat-32 off, TensorFlow's default, which would round the factors
@@ -35,9 +39,6 @@ def configure_threads(intra_op: int, inter_op: int) -> None:
             depend on how many trials run side by side.
         inter_op: threads over operations; 0 leaves the choice to TensorFlow. They
             change no bits.
-
-    Raises:
-        UserError: TensorFlow has run already in this process with other threads.
     """
     # Each slot makes its own functions at the same lines of code. TensorFlow would warn
     # of one function that is traced too often.
@@ -45,24 +46,19 @@ def configure_threads(intra_op: int, inter_op: int) -> None:
     tf.config.experimental.enable_tensor_float_32_execution(False)
     for gpu in tf.config.list_physical_devices("GPU"):
         _grow_memory(gpu)
-    config = tf.config.threading
-    wanted = (intra_op, inter_op)
-    present = (
-        config.get_intra_op_parallelism_threads(),
-        config.get_inter_op_parallelism_threads(),
-    )
-    if present == wanted:
-        return
-    try:
-        config.set_intra_op_parallelism_threads(intra_op)
-        config.set_inter_op_parallelism_threads(inter_op)
-    except RuntimeError as error:
-        raise UserError(
-            f"TensorFlow already runs in this process with (intra, inter) threads "
-            f"{present} instead of {wanted}: call "
-            "dps_tf.training.strategy.configure_threads before anything uses "
-            "TensorFlow."
-        ) from error
+    with contextlib.suppress(RuntimeError):  # It has started with other threads.
+        tf.config.threading.set_intra_op_parallelism_threads(intra_op)
+        tf.config.threading.set_inter_op_parallelism_threads(inter_op)
+    return intra_op_threads()
+
+
+def intra_op_threads() -> int:
+    """Returns TensorFlow's number of threads inside one operation in this process."""
+    # Told 0, TensorFlow takes the number of this variable, or all processors.
+    chosen = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+    number = int(chosen) if chosen.isdecimal() else 0
+    told: int = tf.config.threading.get_intra_op_parallelism_threads()
+    return told or number or processors()
 
 
 def environment(replicas: int = 1) -> dict[str, str]:

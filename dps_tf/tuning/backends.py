@@ -25,7 +25,7 @@ from dps_tf.training import TrainingRunner, device_memory, environment
 from dps_tf.training import check_batch_size as check_shares
 from dps_tf.tuning import build
 from dps_tf.tuning.options import Options
-from dps_tf.tuning.resources import Resources, check_batch_size
+from dps_tf.tuning.resources import Resources, check_batch_size, check_threads
 from dps_tf.tuning.simulation import SimulatedBackend, SimulatedRunner, is_simulated
 
 _FREE_FIELDS = (
@@ -63,6 +63,8 @@ class TrainedBackend:
 
     def check_data(self, study: StudySpecification) -> None:
         """Raises UserError unless the data exist and fit the batch size and goal."""
+        if self._options.engine == "local":
+            check_threads(study)
         dataset = build.load_dataset(study.workload, self._options.data_dir)
         build.check_goal(study, dataset)
         check_batch_size(study, dataset)
@@ -71,6 +73,7 @@ class TrainedBackend:
         self, study: StudySpecification, show: Callable[[str], None] | None = None
     ) -> PreparedStudy:
         """Returns the runner of a study, with a compiled program per slot."""
+        check_threads(study)
         workload, cell = study.workload, study.cell
         dataset = build.load_dataset(workload, self._options.data_dir)
         prune = None

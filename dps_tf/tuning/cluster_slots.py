@@ -124,7 +124,7 @@ class RemoteSlot:
             from dps_tf.tuning.options import Options
             from dps_tf.tuning.resources import configure_threads
 
-            configure_threads()
+            configure_threads(study.intra_op_threads)
             options = Options(**self._options)
             files = files_for(options.sweep_dir)
             self._trained = TrainedBackend(options, files, say=lambda text: None)

@@ -19,9 +19,23 @@ _MAX_SLOTS = 64
 """Largest default number of trials side by side on a CPU."""
 
 
-def configure_threads() -> None:
-    """Fixes TensorFlow's number of threads; call it before any use of TensorFlow."""
-    strategies.configure_threads(1, processors())
+def configure_threads(intra_op: int | None = None) -> int:
+    """Sets TensorFlow's threads per operation, 1 for None, if it has not started.
+
+    Returns the number that TensorFlow has.
+    """
+    return strategies.configure_threads(intra_op or 1, processors())
+
+
+def check_threads(specification: StudySpecification) -> None:
+    """Raises UserError unless TensorFlow has the threads that a study has."""
+    here, wanted = strategies.intra_op_threads(), specification.intra_op_threads
+    if here != wanted:
+        raise UserError(
+            f"{specification.cell.name} has {wanted} thread(s) per operation, on which "
+            f"its numbers depend, and TensorFlow was started here with {here}: restart "
+            "Python and run the sweep first, or choose another sweep_dir."
+        )
 
 
 def check_batch_size(specification: StudySpecification, dataset: Dataset) -> None:
