@@ -16,7 +16,7 @@ from dps_tf.cli import sweep_plan
 from dps_tf.cli.command_line import import_ray
 from dps_tf.cli.sweep_plan import RecordedChoice, SweepRecords, asked_cells, plan_text
 from dps_tf.core import StudySpecification, UserError
-from dps_tf.store import SweepReader, absolute, files_for
+from dps_tf.store import StoreError, SweepReader, absolute, files_for
 from dps_tf.training import explain
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.calibration import calibrate
@@ -156,7 +156,8 @@ def threads_of_run(options: Options) -> int:
     """
     begun = None
     if directory := options.sweep_dir:
-        with contextlib.suppress(UserError):  # A new directory, or none that can be.
+        # Of a directory that cannot be read, the run says so later.
+        with contextlib.suppress(UserError, StoreError):
             begun = SweepReader(files_for(directory), directory).intra_op_threads
     here = configure_threads(begun)
     if options.engine != "local":
