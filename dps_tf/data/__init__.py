@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
-from dps_tf.core import Registry, UserError, arguments_of, check_known
+from dps_tf.core import Registry, UserError, arguments_of, check_known, check_whole
 from dps_tf.data import photographs, prepared, sentences
 from dps_tf.data.arrays import (
     DecodedRows,
@@ -99,6 +99,7 @@ def synthetic(
     its center plus `noise` times a standard normal draw: the larger the noise, the more
     the classes overlap. `seed`: of centers and examples.
     """
+    check_whole("examples", examples)
     generator = np.random.default_rng(seed)
     centers = generator.normal(size=(classes, *shape))
     labels = np.arange(examples) % classes
@@ -121,6 +122,7 @@ def synthetic_tokens(
     position is the next token; a quarter of the examples is for validation. `seed`: of
     chain and examples.
     """
+    check_whole("examples", examples)
     generator = np.random.default_rng(seed)
     favourite = generator.permutation(vocabulary)
     tokens = np.empty((examples, length + 1), np.int32)

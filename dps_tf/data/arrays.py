@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dps_tf.core import UserError
+from dps_tf.core import UserError, check_whole
 from dps_tf.data.raw import sha256
 
 Preprocess = Callable[[np.ndarray], np.ndarray]
@@ -34,6 +34,8 @@ _FORMAT = 1
 _ROWS = 1 << 12  # number of rows that are hashed at a time
 _NAMES = ("inputs", "labels")
 _STACKED = 256  # number of examples that are written at a time
+_STORED_KINDS = "biufcSU"
+"""Kinds of NumPy types whose bytes are values, for `preprocess` to read."""
 _BEGUN = ".begun.json"
 """File with types and shapes of the rows while a set is being written."""
 
@@ -141,6 +143,8 @@ def _write_manifest(folder: Path, described: Mapping[str, Any]) -> None:
 
 
 def _check_rows(batch: tuple[np.ndarray, np.ndarray]) -> None:
+    for name, array in zip(_NAMES, batch, strict=True):
+        _check_kind(name, array, _STORED_KINDS)
     if len(batch[0]) != len(batch[1]):
         raise ValueError(f"{len(batch[0])} inputs, {len(batch[1])} labels")
 
@@ -176,7 +180,9 @@ def _kept(folder: Path, facts: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def stored_once(
-    folder: str | Path, examples: Callable[[], Iterable[tuple[Any, Any]]]
+    folder: str | Path,
+    examples: Callable[[], Iterable[tuple[Any, Any]]],
+    count: int | None = None,
 ) -> Arrays:
     """Returns the set that `folder` holds; the first call writes it.
 
@@ -188,11 +194,15 @@ def stored_once(
         folder: where the set is stored; remove it to have the set written again.
         examples: function that returns pairs (input, label) of single examples in a
             fixed order: a `tf.data.Dataset` that is not batched, or a generator.
+        count: number of examples to store, the first ones. A source that does not know
+            its own length, such as a generator, needs it: it may have no end.
 
     Raises:
-        UserError: there is no example, examples differ in shape or type, or the dataset
-            is batched.
+        UserError: there is no example, examples differ in shape or type, the dataset is
+            batched, has no end or no known length, or `count` is not what there is.
     """
+    if count is not None:
+        check_whole("count", count)
     place = Path(folder)
     if not has_arrays(place):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -205,12 +215,31 @@ def stored_once(
                     f"the dataset for {place} is batched, and single examples are "
                     "stored: call .unbatch() on it."
                 )
-            write_arrays(begun, _batched(source, place))
+            write_arrays(begun, _batched(_ending(source, count, place), place))
             with contextlib.suppress(OSError):
                 begun.rename(place)
         finally:
             shutil.rmtree(begun, ignore_errors=True)
-    return open_arrays(place)
+    stored = open_arrays(place)
+    if count not in (None, held := len(stored.labels)):
+        raise UserError(
+            f"{place} holds {held} examples and count is {count}: give the number that "
+            "the source has, and remove the folder to have it written again."
+        )
+    return stored
+
+
+def _ending(source: Any, count: int | None, place: Path) -> Iterable[tuple[Any, Any]]:
+    """Returns the examples to store; UserError unless their number is known."""
+    if count is not None:
+        return itertools.islice(iter(source), count)
+    cardinality = getattr(source, "cardinality", None)
+    if not hasattr(source, "__len__") if cardinality is None else cardinality() < 0:
+        raise UserError(
+            f"the source for {place} does not say how many examples it has, and may "
+            "have no end: give stored_once their number, count=."
+        )
+    return source  # type: ignore[no-any-return]
 
 
 def _is_batched(source: Any) -> bool:
@@ -227,6 +256,8 @@ def _batched(examples: Iterable[tuple[Any, Any]], place: Path) -> Batches:
     iterator = iter(examples)
     first: list[tuple[Any, Any]] | None = None
     while pairs := list(itertools.islice(iterator, _STACKED)):
+        for pair, (part, name) in itertools.product(pairs, enumerate(_NAMES)):
+            _check_kind(name, pair[part], _STORED_KINDS)
         parts = [[np.asarray(pair[part]) for pair in pairs] for part in (0, 1)]
         for number, part in itertools.product(range(len(pairs)), (0, 1)):
             form = parts[part][number].shape, parts[part][number].dtype
@@ -305,6 +336,66 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
+def read_rows(
+    array: Any, rows: np.ndarray, preprocess: Preprocess | None, name: str
+) -> np.ndarray:
+    """Returns some rows, preprocessed; those of `labels` in 32 bits.
+
+    `name`: `inputs` or `labels`. Raises UserError where a value is no number, not
+    finite or takes more than 32 bits, and where `preprocess` drops rows.
+    """
+    stored = array[rows]
+    _check_kind(name, stored, _STORED_KINDS)
+    read = stored = np.asarray(stored)
+    if preprocess is not None:
+        read = preprocess(stored)
+        if len(read) != len(stored):
+            raise UserError(
+                f"preprocess makes {len(read)} rows of {len(stored)} examples: it must "
+                "return one for each, so leave examples out of the Source."
+            )
+    _check_kind(name, read, "biuf")
+    read = np.asarray(read)
+    is_float = read.dtype.kind == "f"
+    if is_float or not np.can_cast(read.dtype, np.int32):
+        _check_values(name, read, rows)
+    if name == "inputs":
+        return read
+    return read.astype(np.float32 if is_float else np.int32, copy=False)
+
+
+def _check_kind(name: str, array: Any, kinds: str) -> None:
+    """Raises UserError for a masked array, or a type outside of these kinds."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise UserError(
+            f"{name} are a masked array, and nothing reads its mask: fill it, or leave "
+            "these examples out."
+        )
+    dtype = np.asarray(array).dtype
+    if dtype.kind not in kinds:
+        raise UserError(
+            f"{name} are {dtype.name}: they have to be whole numbers or floating-point "
+            "numbers."
+        )
+
+
+def _check_values(name: str, values: np.ndarray, rows: np.ndarray) -> None:
+    """Raises UserError, with its place, for a value that 32 bits do not hold."""
+    is_float = values.dtype.kind == "f"
+    most = np.finfo(np.float32).max if is_float else np.iinfo(np.int32).max
+    # NaN is the least and the greatest value of an array that holds it.
+    if not values.size or (-most <= values.min() and values.max() <= most):
+        return
+    place = np.argwhere(~((-most <= values) & (values <= most)))[0].tolist()
+    inside = f" at {place[1:]}" if place[1:] else ""
+    raise UserError(
+        f"the {name} of example {rows[place[0]]} (the first is 0) hold "
+        f"{values[tuple(place)]}{inside}: they must be "
+        + ("finite in 32 bits" if is_float else f"whole numbers from {-most} to {most}")
+        + "; repair the example, or leave it out."
+    )
+
+
 class DecodedRows:
     """Array of examples that are decoded from records when rows are read.
 
@@ -335,7 +426,8 @@ class MappedRows:
     """Rows of an array that is mapped from a file, preprocessed when they are read.
 
     Equals `preprocess(array[indices])`, which may be larger than memory. `preprocess`
-    is called with some rows, [k, ...], and treats each row by itself. Indexing with
+    is called with some rows, [k, ...], and treats each row by itself. `name`: `inputs`,
+    or `labels`, which are read in 32 bits; see `read_rows`. Indexing with
     integers, of any shape, returns an array; a slice is a view, as in NumPy;
     `numpy.asarray` reads all rows.
     """
@@ -345,10 +437,12 @@ class MappedRows:
         array: np.ndarray,
         indices: np.ndarray,
         preprocess: Preprocess | None = None,
+        name: str = "inputs",
     ):
         self._array = array
         self._indices = indices
         self._preprocess = preprocess
+        self._name = name
         first = self._read(indices[:1])
         self._row_shape = first.shape[1:]
         self.dtype = first.dtype
@@ -374,8 +468,7 @@ class MappedRows:
         return self.size * self.dtype.itemsize
 
     def _read(self, rows: np.ndarray) -> np.ndarray:
-        stored = np.asarray(self._array[rows])
-        return stored if self._preprocess is None else self._preprocess(stored)
+        return read_rows(self._array, rows, self._preprocess, self._name)
 
     def __len__(self) -> int:
         return len(self._indices)

@@ -10,8 +10,8 @@ from typing import cast
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.core import UserError, examples_at, near_matches
-from dps_tf.data.arrays import DecodedRows, MappedRows, Preprocess
+from dps_tf.core import UserError, check_whole, examples_at, near_matches
+from dps_tf.data.arrays import DecodedRows, MappedRows, Preprocess, read_rows
 from dps_tf.data.transforms import Transform
 
 _HASHED_BYTES = 1 << 24  # at a time, so that no array has to be in memory
@@ -80,7 +80,7 @@ class Source:
     def __post_init__(self) -> None:
         for name in ("inputs", "labels"):
             value = getattr(self, name)
-            if not (hasattr(value, "dtype") and hasattr(value, "shape")):
+            if not (hasattr(value, "dtype") and getattr(value, "shape", ())):
                 raise UserError(
                     f"the {name} of a Source are {type(value).__name__} and no array "
                     "with a row for each example: write a tf.data.Dataset or a "
@@ -96,33 +96,27 @@ class Source:
         """
         own = split() if callable(split) else split
         inputs, labels = (self.inputs, self.labels) if own is None else own
+        if len(inputs) != len(labels):
+            raise UserError(
+                f"a set has {len(inputs)} inputs and {len(labels)} labels: give one of "
+                "each for every example."
+            )
         indices = np.arange(len(labels)) if indices is None else indices
         return Examples(
-            _taken(inputs, indices, self.preprocess),
-            _taken(labels, indices, _as_labels),
+            _taken(inputs, indices, self.preprocess, "inputs"),
+            _taken(labels, indices, None, "labels"),
         )
-
-
-def _as_labels(labels: np.ndarray) -> np.ndarray:
-    kind = labels.dtype.kind
-    if kind not in "iubf":
-        raise UserError(
-            f"labels are {labels.dtype.name}: they have to be whole numbers or "
-            "floating-point numbers."
-        )
-    return labels.astype(np.float32 if kind == "f" else np.int32)
 
 
 def _taken(
-    array: np.ndarray, indices: np.ndarray, preprocess: Preprocess | None
+    array: np.ndarray, indices: np.ndarray, preprocess: Preprocess | None, name: str
 ) -> np.ndarray:
-    """Returns preprocessed rows; those of an array on disk are read when indexed."""
+    """Returns rows as of `read_rows`; those of an array on disk when indexed."""
     # Labels [n] are read into memory: they are small, and pruning reads all of them.
     if isinstance(array, np.memmap | DecodedRows) and array.ndim > 1:
         # Examples are indexed by slices or integers only, which MappedRows supports.
-        return cast(np.ndarray, MappedRows(array, indices, preprocess))
-    taken = np.asarray(array[indices])
-    return taken if preprocess is None else preprocess(taken)
+        return cast(np.ndarray, MappedRows(array, indices, preprocess, name))
+    return read_rows(array, indices, preprocess, name)
 
 
 @dataclass(frozen=True)
@@ -211,6 +205,7 @@ def in_evaluation(stored: Examples, transform: Transform | None) -> Examples:
             MappedRows(
                 cast(np.ndarray, _EvaluatedRows(stored, transform, part)),
                 np.arange(len(stored)),
+                name=("inputs", "labels")[part],
             ),
         )
         for part in (0, 1)
@@ -303,6 +298,16 @@ def divided(  # noqa: PLR0913 - the ways of dividing a set
         training: number of training examples to keep, the first of the order: in a
             seeded split a random subset of every larger one. None: all.
     """
+    for called, number, least in (
+        ("classes", source.classes, 1),
+        ("validation_examples", source.validation_examples, 0),
+        ("validation_examples", sizes[0], 0),
+        ("test_examples", sizes[1], 0),
+        ("training_examples", training, 1),
+    ):
+        if number is not None:
+            whole = number.item() if isinstance(number, np.integer) else number
+            check_whole(f"{called} of data set {name!r}", whole, least)
     examples = len(source.labels)
     default = examples // 10 if split == "lee2021" else source.validation_examples
     for_validation, for_test = sizes
@@ -346,7 +351,10 @@ def _given(name: str, source: Source, split: str, own: Given | None) -> Examples
                 else "bind workload.split to 'seeded'."
             )
         )
-    return source.examples(split=own)
+    examples = source.examples(split=own)
+    if not len(examples):
+        raise UserError(f"the {split} set of data set {name!r} has no example.")
+    return examples
 
 
 def split_indices(

@@ -28,8 +28,8 @@ def test_a_generator_is_read_once_and_then_reached_by_number(tmp_path):
         read.append("all")
         return pairs(600)
 
-    first = stored_once(tmp_path / "sets" / "numbers", examples)
-    again = stored_once(tmp_path / "sets" / "numbers", examples)
+    first = stored_once(tmp_path / "sets" / "numbers", examples, 600)
+    again = stored_once(tmp_path / "sets" / "numbers", examples, 600)
     assert read == ["all"] and first.content == again.content
     np.testing.assert_array_equal(again.inputs[:, 1], np.arange(600))
     np.testing.assert_array_equal(again.labels, np.arange(600) % 2)
@@ -44,10 +44,10 @@ def test_a_generator_is_read_once_and_then_reached_by_number(tmp_path):
 def test_who_comes_second_takes_what_is_there_and_a_failure_leaves_nothing(tmp_path):
     def slow():
         # Another process has written the same meanwhile.
-        stored_once(tmp_path / "set", lambda: pairs(3))
+        stored_once(tmp_path / "set", lambda: pairs(3), 3)
         return pairs(3)
 
-    assert len(stored_once(tmp_path / "set", slow).labels) == 3
+    assert len(stored_once(tmp_path / "set", slow, 3).labels) == 3
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
     def broken():
@@ -55,7 +55,7 @@ def test_who_comes_second_takes_what_is_there_and_a_failure_leaves_nothing(tmp_p
         raise RuntimeError("the network is gone")
 
     with pytest.raises(RuntimeError, match="gone"):
-        stored_once(tmp_path / "broken", broken)
+        stored_once(tmp_path / "broken", broken, 4)
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
@@ -88,13 +88,13 @@ def test_a_batched_dataset_is_refused_and_one_that_was_unbatched_is_not(tmp_path
     ):
         with pytest.raises(UserError, match=r"is batched.*call \.unbatch\(\) on it"):
             stored_once(tmp_path / "set", lambda source=batched: source)
-        single = stored_once(tmp_path / "one", batched.unbatch)
+        single = stored_once(tmp_path / "one", batched.unbatch, 4)
         assert single.inputs.shape == (4, 32)
         shutil.rmtree(tmp_path / "one")
     flat = waves.batch(2).flat_map(
         lambda *pair: tf.data.Dataset.from_tensor_slices(pair)
     )
-    assert stored_once(tmp_path / "flat", lambda: flat).labels.shape == (4,)
+    assert stored_once(tmp_path / "flat", lambda: flat, 4).labels.shape == (4,)
 
 
 @pytest.mark.slow
