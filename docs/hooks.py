@@ -26,7 +26,7 @@ from mkdocs.structure.files import File, Files
 from dps_tf import data, models, objectives, optim, sparsity
 from dps_tf.__main__ import COMMANDS
 from dps_tf.analysis import loading, repeats, tables
-from dps_tf.core import cell, choice, registry, study, sweep, workload
+from dps_tf.core import cell, registry, study, sweep, workload
 from dps_tf.core import goal as goals
 from dps_tf.store import schemas
 from dps_tf.workloads import configuration
@@ -160,7 +160,6 @@ _BOUND: dict[str, type] = {
     "step_budget": workload.StepsInExamples,
     "scaling_rule": sweep.ScalingRule,
     "pruning": study.Pruning,
-    "choose": choice.Choice,
 }
 """What a gin file binds, with the class that describes what it does not itself."""
 

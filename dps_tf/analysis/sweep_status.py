@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -56,7 +56,6 @@ class CellStatus:
         causes: why trials failed, each cause once.
         nearest: the best evaluation so far, where no trial has met the goal.
         advice: what to change in a finished cell where no trial has met the goal.
-        reason: why its batch size was chosen; None where nothing is chosen.
     """
 
     name: str
@@ -74,7 +73,6 @@ class CellStatus:
     causes: tuple[str, ...] = ()
     nearest: str | None = None
     advice: str | None = None
-    reason: str | None = None
 
     @property
     def reached(self) -> str:
@@ -112,8 +110,7 @@ class CellStatus:
             parts.append(f"{self.data_wait:.0%} of the time waiting for data")
         parts += [f"failed by {cause}" for cause in self.causes[:1]]
         advice = "" if self.advice is None else f". {self.advice}"
-        reason = "" if self.reason is None else f". Chosen: {self.reason}"
-        return f"{self.name}: {'; '.join([*parts, self.left])}{advice}{reason}"
+        return f"{self.name}: {'; '.join([*parts, self.left])}{advice}"
 
 
 def sweep_status(files: FileSystem, sweep: SweepReader) -> list[CellStatus]:
@@ -123,13 +120,12 @@ def sweep_status(files: FileSystem, sweep: SweepReader) -> list[CellStatus]:
     """
     # Cells of an earlier configuration of the same directory come last.
     names = dict.fromkeys([*sweep.planned, *sweep.studies])
-    cells = [
+    return [
         _cell_status(files, sweep.studies[name], name)
         if name in sweep.studies
         else CellStatus(name)
         for name in names
     ]
-    return [replace(cell, reason=sweep.reasons.get(cell.name)) for cell in cells]
 
 
 def merged_status(sweeps: Sequence[Sequence[CellStatus]]) -> list[CellStatus]:

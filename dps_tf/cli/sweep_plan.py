@@ -1,4 +1,4 @@
-"""The cost of a sweep, for `train --plan`, the live line, and what is run next."""
+"""The cost of a sweep, for `train --plan` and the live line."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis import plan
-from dps_tf.analysis.loading import load
 from dps_tf.analysis.published import read_published
 from dps_tf.analysis.tables import Floats
-from dps_tf.core import StudySpecification, SweepSpecification, UserError, duration
+from dps_tf.core import StudySpecification, UserError, duration
 from dps_tf.store import (
     FileSystem,
     StudyReader,
     SweepLayout,
     SweepReader,
     files_for,
-    write_json,
 )
 from dps_tf.tuning.calibration import Calibration
 from dps_tf.tuning.progress import Forecast
@@ -72,64 +70,6 @@ class SweepRecords:
             return Forecast(examples, None)
         _, low, high = plan.interval_of(seconds.sum(axis=1))
         return Forecast(examples, (low, high))
-
-
-class RecordedChoice:
-    """Chooses the studies that a sweep is to run, from the records of its directory.
-
-    The next batch size of a curve is chosen when the cells before it are finished, so
-    that the order does not depend on how many processes share the sweep.
-    """
-
-    def __init__(self, records: SweepRecords, sweep: SweepSpecification):
-        """Reads no file yet."""
-        assert sweep.choice is not None
-        self._records = records
-        self._choice = sweep.choice
-        self._studies = {study.cell.name: study for study in sweep.studies}
-        curves = [plan.curve_and_size(name)[0] for name in self._studies]
-        self._reasons: dict[str, dict[str, str]] = {curve: {} for curve in curves}
-        self._ended: set[str] = set()
-
-    def __call__(self) -> list[StudySpecification]:
-        """Returns the studies chosen so far, and records them with the reasons."""
-        self.look()
-        for curve, reasons in self._reasons.items():
-            path = SweepLayout(self._records.directory).choice(curve)
-            write_json(self._records.files, path, list(reasons.items()))
-        names = [name for reasons in self._reasons.values() for name in reasons]
-        return [self._studies[name] for name in names]
-
-    def look(self) -> None:
-        """Chooses as far as the records go, and prints each choice; writes nothing."""
-        for curve, reasons in self._reasons.items():
-            while curve not in self._ended and all(map(self._is_finished, reasons)):
-                self._extend(curve, reasons)
-
-    def may_run(self, study: StudySpecification) -> bool:
-        """Returns whether a study was chosen, or may be."""
-        curve, _ = plan.curve_and_size(study.cell.name)
-        return curve not in self._ended or study.cell.name in self._reasons[curve]
-
-    def _is_finished(self, name: str) -> bool:
-        return self._records.has_finished(self._studies[name])
-
-    def _extend(self, curve: str, reasons: dict[str, str]) -> None:
-        """Adds the next cell of a curve and why, or why the last one is the last."""
-        results = work = pd.DataFrame()
-        if reasons:
-            tables = load(self._records.directory)
-            chosen = tables.where(tables.best["cell"].isin(list(reasons)))
-            results, work = chosen.results, chosen.work
-        size, reason = plan.next_batch_size(self._choice, results, work)
-        if size is None:
-            self._ended.add(curve)
-            reasons[list(reasons)[-1]] += f"; it is the last: {reason}"
-            print(f"{curve}: no further batch size is chosen: {reason}.")
-            return
-        [name] = [n for n in self._studies if plan.curve_and_size(n) == (curve, size)]
-        reasons[name] = reason
-        print(f"{name} is chosen: {reason}.")
 
 
 def asked_cells(studies: Sequence[StudySpecification]) -> pd.DataFrame:

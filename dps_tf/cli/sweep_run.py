@@ -14,8 +14,8 @@ import pandas as pd
 from dps_tf.analysis.plan import WORK
 from dps_tf.cli import sweep_plan
 from dps_tf.cli.command_line import import_ray
-from dps_tf.cli.sweep_plan import RecordedChoice, SweepRecords, asked_cells, plan_text
-from dps_tf.core import StudySpecification, UserError
+from dps_tf.cli.sweep_plan import SweepRecords, asked_cells, plan_text
+from dps_tf.core import UserError
 from dps_tf.store import StoreError, SweepReader, absolute, files_for
 from dps_tf.training import explain
 from dps_tf.tuning.backends import Backends
@@ -54,9 +54,6 @@ class SweepRun:
         self._backends = Backends(options, self._files)
         self._backends.check(sweep)
         self._pruning = 0.0
-        self._choice: RecordedChoice | None = None
-        if sweep.choice is not None:
-            self._choice = RecordedChoice(self._records, sweep)
 
     def try_out(self) -> str:
         """Tries out everything that a sweep needs; returns its description.
@@ -74,8 +71,6 @@ class SweepRun:
             self._sweep(StopRequest()).check()
         self._pruning = self._backends.try_out(self.configuration.specification)
         text = describe(self.configuration.specification, self.configuration.gin)
-        if self._choice is not None:
-            self._choice.look()
         return f"{text}\n{explain(self.options.data_placement)}"
 
     def plan(self, like: Sequence[str], costs: Mapping[str, float]) -> str:
@@ -93,20 +88,14 @@ class SweepRun:
         text = self.try_out()
         if self.options.sweep_dir:
             measured.append(self._records.done())
-        waiting = [
-            s for s in self.configuration.specification.studies if self._waits(s)
-        ]
+        studies = self.configuration.specification.studies
+        waiting = [s for s in studies if not self._records.has_finished(s)]
         if not waiting:
             return f"{text}\nnothing to plan: all cells are finished."
         done = pd.concat([pd.DataFrame(columns=list(WORK)), *measured])
         calibration = calibrate(self._backends, waiting, self._pruning)
         plan = plan_text(done, asked_cells(waiting), calibration, costs)
         return f"{text}\n\n{plan}"
-
-    def _waits(self, study: StudySpecification) -> bool:
-        if self._choice is not None and not self._choice.may_run(study):
-            return False
-        return not self._records.has_finished(study)
 
     def run(self, stop: StopRequest) -> SweepOutcome:
         """Runs the cells that are not finished; see `Sweep.run`."""
@@ -126,14 +115,12 @@ class SweepRun:
             self._backends,
             stop,
             forecast=self._records,
-            asked=self._choice,
         )
 
     def print_outcome(self, outcome: SweepOutcome) -> None:
         """Prints the cells that were not run; failed trials go to standard error."""
         if not outcome.ran and not outcome.busy:
-            studies = self.configuration.specification.studies
-            cells = len(studies if self._choice is None else self._choice())
+            cells = len(self.configuration.specification.studies)
             print(f"nothing to do: all {cells} cells are finished.")
         for name, owner in outcome.busy.items():
             print(f"{name}: being run by {owner}.")

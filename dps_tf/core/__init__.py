@@ -12,7 +12,6 @@ from dps_tf.core.cell import (
     checked_name,
     is_axis,
 )
-from dps_tf.core.choice import Choice
 from dps_tf.core.errors import (
     UserError,
     check_known,

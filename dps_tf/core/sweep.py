@@ -15,7 +15,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dps_tf.core.cell import DENSE, Cell, axis_text, check_sparsity, is_axis
-from dps_tf.core.choice import Choice
 from dps_tf.core.errors import UserError, check_whole, is_number, near_matches
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.space import Space
@@ -41,15 +40,12 @@ class SweepSpecification:
             trained again once its study is closed; 0 repeats nothing.
         repeated_points: m, number of the best points that are repeated.
         sparsity_methods: methods that the sweep names, also if no cell is sparse.
-        choice: the rule that chooses among the batch sizes of each curve; None where
-            all of them are measured.
     """
 
     studies: tuple[StudySpecification, ...]
     repeats: int = 0
     repeated_points: int = 1
     sparsity_methods: tuple[str, ...] = ()
-    choice: Choice | None = None
 
     def __post_init__(self) -> None:
         names = [study.cell.name for study in self.studies]

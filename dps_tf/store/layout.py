@@ -66,8 +66,6 @@ class SweepLayout:
         config: the resolved gin configuration, text.
         cells: folder of one folder per cell.
         scores: folder of scores for pruning, shared by all cells.
-        choices: folder of JSON records, one per curve, of the batch sizes that were
-            chosen and why; see `choice`.
     """
 
     def __init__(self, root: str) -> None:
@@ -78,16 +76,11 @@ class SweepLayout:
         self.config = f"{self.root}/config.gin"
         self.cells = f"{self.root}/cells"
         self.scores = f"{self.root}/scores"
-        self.choices = f"{self.root}/choices"
 
     @property
     def repeats(self) -> SweepLayout:
         """A sweep inside the sweep: the best points of cells under other seeds."""
         return SweepLayout(f"{self.root}/repeats")
-
-    def choice(self, curve: str) -> str:
-        """Returns the record of the choices of a curve."""
-        return f"{self.choices}/{check_name(curve)}.json"
 
     def cell(self, name: str) -> CellLayout:
         """Returns the paths of one cell; UserError if the name cannot be a folder."""

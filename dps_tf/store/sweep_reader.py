@@ -115,18 +115,6 @@ class SweepReader:
             self._problems.append(str(error))
             return ()
 
-    @functools.cached_property
-    def reasons(self) -> dict[str, str]:
-        """Why each cell was chosen, by its name; empty where nothing is chosen."""
-        reasons: dict[str, str] = {}
-        for name in self._files.list_names(self.layout.choices):
-            try:
-                path = f"{self.layout.choices}/{name}"
-                reasons.update(read_json(self._files, path))
-            except DamagedError as error:
-                self._problems.append(str(error))
-        return reasons
-
     @property
     def intra_op_threads(self) -> int | None:
         """Threads per operation of the studies, which share it; None without studies.

@@ -81,7 +81,7 @@ class Sweep:
     Cells run one after another, or side by side where `spare_slots` returns the number
     of slots that no cell needs now. Progress is shown on standard output.
     `forecast` predicts the cost of some cells from recorded ones; it returns None
-    where there are none. `asked` returns the studies to run by the records so far.
+    where there are none.
     """
 
     files: FileSystem
@@ -92,13 +92,11 @@ class Sweep:
     say: Callable[[str], None] = print
     spare_slots: Callable[[], int] | None = None
     forecast: Forecaster = no_forecast
-    asked: Callable[[], Sequence[StudySpecification]] | None = None
 
     def __post_init__(self) -> None:
         self._layout = SweepLayout(self.options.sweep_dir)
         self._locks: dict[str, Lock] = {}
         self._forecast: Forecast | None = None
-        self._asked: tuple[StudySpecification, ...] = ()
         self.outcome = SweepOutcome()
 
     def run(self, gin_text: str) -> SweepOutcome:
@@ -114,21 +112,14 @@ class Sweep:
             UserError: a cell holds another study, or its data are missing.
         """
         self.check()
-        mark(self.files, self._layout)
-        asked = self.asked or (lambda: self.specification.studies)
-        while len(studies := tuple(asked())) > len(self._asked):
-            self._asked = studies
-            sweep = replace(self.specification, studies=studies)
-            start_sweep(self.files, self._layout, sweep, gin_text)
-            ended = {*self.outcome.ran, *self.outcome.finished_before}
-            self._run_cells([s for s in studies if s.cell.name not in ended])
+        start_sweep(self.files, self._layout, self.specification, gin_text)
+        self._run_cells()
         self._run_repeats(gin_text)
         return self.outcome
 
-    def _run_cells(self, left: list[StudySpecification]) -> None:
-        """Runs some cells, except those that other processes run; see `run`."""
-        self.outcome.busy.clear()
-        left = [study for study in left if not self._was_finished(study)]
+    def _run_cells(self) -> None:
+        """Runs the cells, except those that other processes run; see `run`."""
+        left = [s for s in self.specification.studies if not self._was_finished(s)]
         if left and self.spare_slots is not None:
             self._run_side_by_side(left, self.spare_slots)
         looks = 0
@@ -160,7 +151,6 @@ class Sweep:
                 specification=SweepSpecification(repeated),
                 options=replace(self.options, sweep_dir=self._layout.repeats.root),
                 forecast=no_forecast,
-                asked=None,
             )
             self.outcome.add(inside.run(gin_text))
 
@@ -258,7 +248,8 @@ class Sweep:
 
     def _run(self, study: StudySpecification, lock: Lock) -> None:
         name, cell = study.cell.name, self._cell(study)
-        place = f"cell {self._asked.index(study) + 1} of {len(self._asked)}"
+        studies = self.specification.studies
+        place = f"cell {studies.index(study) + 1} of {len(studies)}"
         live = self.spare_slots is None
         shown = StudyProgress(name, study.rule, place, live=live)
         shown.sweep = self._forecast if live else None

@@ -14,7 +14,6 @@ from typing import Any
 import gin
 
 from dps_tf.core import (
-    Choice,
     EvaluationInterval,
     Goal,
     Pruning,
@@ -90,18 +89,6 @@ def scaling_rule(
 ) -> ScalingRule:
     """Returns the rule for points of batch sizes; see `core.sweep.ScalingRule`."""
     return ScalingRule(_point(point), batch_size, exponent, warmup_examples)
-
-
-@gin.register
-def choose(
-    low: int = gin.REQUIRED,
-    high: int = gin.REQUIRED,
-    precision: float = 0.05,
-    budget: float | None = None,
-    step_times: Mapping[int, float] | None = None,
-) -> Choice:
-    """Returns the rule that chooses the next batch size; see `core.choice.Choice`."""
-    return Choice(low, high, precision, budget, step_times)
 
 
 @gin.register
@@ -223,7 +210,7 @@ def _check_fields(further: Mapping[str, Any]) -> None:
 @gin.register
 def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
     workloads: Workload | WorkloadFamily | Sequence[Any] = gin.REQUIRED,
-    batch_sizes: Sequence[int] | Choice = gin.REQUIRED,
+    batch_sizes: Sequence[int] = gin.REQUIRED,
     sparsities: Sequence[float] = (0.0,),
     sparsity_methods: Sequence[str] = (),
     seeds: Sequence[int] = (0,),
@@ -242,8 +229,7 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
 
     Args:
         workloads: one workload, or a list with one for each optimizer.
-        batch_sizes: global batch sizes, or `@choose()` to choose the next one from the
-            records.
+        batch_sizes: global batch sizes.
         sparsities: zero fractions of the prunable parameters, in [0, 1).
         sparsity_methods: names of the methods for the sparsities above 0.
         seeds: study seeds; each repeats every study from other draws.
@@ -266,10 +252,9 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
     for entry in listed:
         _of_type("sweep.workloads", entry, (Workload, WorkloadFamily), "@workload()")
     _of_type("sweep.pruning", pruning, Pruning | None, "@pruning()")
-    choice = batch_sizes if isinstance(batch_sizes, Choice) else None
     cells = grid(
         listed,
-        _sequence("sweep.batch_sizes", choice.batch_sizes if choice else batch_sizes),
+        _sequence("sweep.batch_sizes", batch_sizes),
         sparsities=_sequence("sweep.sparsities", sparsities),
         sparsity_methods=_sequence("sweep.sparsity_methods", sparsity_methods),
         seeds=_sequence("sweep.seeds", seeds),
@@ -282,7 +267,6 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         precision=precision,
         axes=_axes(axes or {}),
     )
-    cells = replace(cells, choice=choice)
     return replace(cells, repeats=repeats, repeated_points=repeated_points)
 
 

@@ -39,7 +39,6 @@ _OWNERS = {
     "step_budget": "workload.step_budget",
     "scaling_rule": "workload.points",
     "pruning": "sweep.pruning",
-    "choose": "sweep.batch_sizes",
 }
 """The gin name of the value that refers to each section, except to the root."""
 _SECTIONS = ("sweep", *_OWNERS)
@@ -325,8 +324,6 @@ def describe(sweep: SweepSpecification, gin_text: str) -> str:
             f"{rule.schedule.interval} steps, goal {study.goal}"
         )
     lines += _most(sweep)
-    if sweep.choice is not None:
-        lines.append("Batch sizes are chosen one after another, until one is sure.")
     if not any(study.rule.exhaustive for study in sweep.studies):
         lines.append(
             "A race stops far below these bounds, unless no trial reaches the goal."

@@ -99,7 +99,7 @@ def test_the_reference_has_every_gin_name_part_and_column(site):
     own = {"explicit_points", "evaluation_interval"}
     fields = set(Workload.__dataclass_fields__) - own
     assert {f"workload.{name}" for name in fields} <= gin
-    parts = "sweep|goal|evaluation|step_budget|scaling_rule|pruning|choose"
+    parts = "sweep|goal|evaluation|step_budget|scaling_rule|pruning"
     shipped = re.compile(rf"^(?:\w+/)?((?:{parts})\.\w+) = ", re.M)
     for file in (SOURCE_TREE / "gin_configs").rglob("*.gin"):
         assert set(shipped.findall(file.read_text())) <= gin, file

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Measures what a recommended batch size loses, on curves whose truth is known.
 
-Usage: launch/regret [--check]
+Usage: python -m tests.benchmarks.regret [--check]
 
 Each measured batch size of each curve is left out in turn. The law is fitted to the
 others, and the batch size with the least predicted time is chosen among all of them,
@@ -11,8 +10,8 @@ time, both with the K* that was measured. Steps take 1 + B/knee, for knees of 4 
 
 The curves are those of the tables in gin_configs/ (K* of this package) and those read
 off the figures of Shallue et al. 2019. The table in docs/pages/explanation/decisions.md
-is written between `<!-- regret -->` and `<!-- end -->`; with --check nothing is, and the
-exit code is 1 where it is not up to date. It takes about five minutes of one core.
+is written between `<!-- regret -->` and `<!-- end -->`; with --check nothing is, and
+the exit code is 1 where it is not up to date. It takes about five minutes of one core.
 """
 
 from __future__ import annotations
@@ -25,13 +24,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from dps_tf.analysis.fit_table import observations_by_curve, read_table
+from dps_tf.analysis.law import Observations, fit_law
+from dps_tf.analysis.recommend import LOSS, MINIMUM_SIZES, obstacles
 
-from dps_tf.analysis.fit_table import observations_by_curve, read_table  # noqa: E402
-from dps_tf.analysis.law import Observations, fit_law  # noqa: E402
-from dps_tf.analysis.recommend import LOSS, MINIMUM_SIZES, obstacles  # noqa: E402
-
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "pages" / "explanation" / "decisions.md"
 KNEES = 4.0 ** np.arange(1, 8)
 DIGITIZED = 0.07
