@@ -17,7 +17,6 @@ from tests.launch import rendered
 from tests.launch.dry_runs import dry_run
 from tests.launch.gcloud_test import QUEUED, VARIABLES
 from tests.launch.rendered import LAUNCH
-from tests.launch.skypilot_test import TASK
 from tests.launch.stand_ins import StandIns
 
 README = LAUNCH / "README.md"
@@ -53,14 +52,6 @@ def of_queued_resource(options: list[str], folder: Path) -> list[str]:
     return of_container(call)
 
 
-def of_skypilot(words: list[str], folder: Path) -> list[str]:
-    given = [words[n + 1] for n, word in enumerate(words) if word == "--env"]
-    envs = {**TASK["envs"], **dict(pair.split("=", 1) for pair in given)}
-    programs = StandIns(folder / "dps_tf", ["dps-train"])
-    programs.run("bash", "-c", TASK["run"], HOME=str(folder), **envs)
-    return programs.calls("dps-train")[0][1:]
-
-
 def of_render(words: list[str], folder: Path) -> list[str]:
     del folder
     template, *settings = words[: words.index("|")]
@@ -76,7 +67,6 @@ LAUNCHERS: dict[str, Callable[[list[str], Path], list[str]]] = {
     "docker run": lambda words, folder: of_container(["docker", "run", *words]),
     "launch/render": of_render,
     "launch/tpu/queued_resource": of_queued_resource,
-    "sky jobs launch": of_skypilot,
 }
 # The benchmark has a test of its own, beside it.
 WITHOUT_TRAINING = ("docker build", "export", "mkdir", "python -m tests.benchmarks")

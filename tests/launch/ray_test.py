@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from pathlib import Path
 
-import jsonschema
 import pytest
-import yaml
 
 from tests.launch.dry_runs import dry_run
 from tests.launch.rendered import LAUNCH, document_of
-from tests.launch.skypilot_test import SCHEMA
 from tests.launch.stand_ins import StandIns
 
 RAY = LAUNCH / "ray"
@@ -24,7 +20,6 @@ SLURM = {
     "SLURM_JOB_NUM_NODES": "4",
     "SLURM_SUBMIT_DIR": "/nowhere",
 }
-TASK = yaml.safe_load((RAY / "skypilot.yaml").read_text())
 JOB = (
     *("IMAGE=registry/dps_tf:1", "GIN_FILE=quickstart", "SWEEP_DIR=gs://b/a sweep"),
     *("OPTION=--data_dir=/data", "OPTION=--gin_bindings=workload.points = 8"),
@@ -34,7 +29,7 @@ JOB = (
 
 @pytest.fixture(name="node")
 def _node(tmp_path: Path) -> StandIns:
-    """A node of a Slurm job, or of a task of SkyPilot, with stand-ins for programs."""
+    """A node of a Slurm job, with stand-ins for programs."""
     programs = ["srun", "scontrol", "squeue", "python", "ray"]
     node = StandIns(tmp_path, programs)
     node.answer("scontrol show", "node1\nnode2\n")
@@ -60,22 +55,6 @@ def of_rayjob() -> list[str]:
     return shlex.split(document_of("launch/ray/rayjob.yaml", JOB)["spec"]["entrypoint"])
 
 
-def of_skypilot(folder: Path) -> list[str]:
-    programs = StandIns(folder / "dps_tf", ["ray", "dps-train"])
-    programs.answer("ray health-check", code=1, until="ray start --head")
-    variables = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "HOME": str(folder)}
-    variables |= {**TASK["envs"], "GIN_FILE": "quickstart", "SWEEP_DIR": "gs://b/s"}
-    variables["RAY_AUTH_TOKEN"] = "token"
-    for rank in ("0", "1"):
-        script = ("bash", "-c", TASK["run"])
-        done = programs.run(*script, SKYPILOT_NODE_RANK=rank, **variables)
-        assert done.returncode == 0, done.stderr
-    head, node = programs.calls("ray start")
-    assert "--head" in head and "--address=10.0.0.1:6379" in node
-    (call,) = programs.calls("dps-train")
-    return call
-
-
 def test_slurm_runs_one_cluster_over_the_nodes_of_the_job(node):
     call = of_slurm(node)
     assert "--ray_address=node1:6379" in call
@@ -96,21 +75,6 @@ def test_slurm_does_not_requeue_a_defect_or_a_mistake(node, code):
     assert not node.calls("scontrol requeue")
 
 
-def test_skypilot_takes_the_task_and_starts_one_cluster(tmp_path):
-    jsonschema.validate(TASK, SCHEMA)
-    call = of_skypilot(tmp_path)
-    assert "--ray_address=10.0.0.1:6379" in call
-
-
-def test_rays_autoscaler_takes_the_cluster():
-    ray = pytest.importorskip("ray")
-    schema = Path(ray.__file__).parent / "autoscaler" / "ray-schema.json"
-    cluster = yaml.safe_load((RAY / "cluster.yaml").read_text())
-    jsonschema.validate(cluster, json.loads(schema.read_text()))
-    assert cluster["head_node_type"] in cluster["available_node_types"]
-    assert cluster["available_node_types"]["head"]["resources"] == {"CPU": 0}
-
-
 def test_kuberay_job_has_slots_on_its_workers_only_and_asks_for_a_token():
     spec = document_of("launch/ray/rayjob.yaml", JOB)["spec"]
     cluster = spec["rayClusterSpec"]
@@ -128,20 +92,11 @@ def test_every_command_line_is_understood_by_the_real_command(node, tmp_path):
     shown = re.findall(r"python -m dps_tf.train (--engine=ray.*)", text)
     commands = [shlex.split(line.removesuffix("\\")) for line in shown]
     assert len(commands) == 2
-    (head,) = re.findall(r"dps-train (--engine.*?)'\n", text + _commented(), re.DOTALL)
-    commands.append(shlex.split(head.replace("\\\n#", "")))
-    commands += [
-        _options(call)
-        for call in (of_slurm(node), of_rayjob(), of_skypilot(tmp_path / "home"))
-    ]
+    commands += [_options(call) for call in (of_slurm(node), of_rayjob())]
     (tmp_path / "elsewhere").mkdir()
     for code, said in dry_run(commands, tmp_path / "elsewhere"):
         assert code == 0, said
         assert "trials: " in said
-
-
-def _commented() -> str:
-    return (RAY / "cluster.yaml").read_text()
 
 
 def _options(call: list[str]) -> list[str]:
