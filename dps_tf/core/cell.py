@@ -64,7 +64,7 @@ class Cell:
                     "one, in the gin file or in the table that is read."
                 )
         check_sparsity(self.sparsity)
-        object.__setattr__(self, "sparsity", float(self.sparsity))
+        object.__setattr__(self, "sparsity", float(self.sparsity) + 0.0)  # no -0.0
         for name, _ in self.axes:
             if not is_axis(name):
                 raise UserError(

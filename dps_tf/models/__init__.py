@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dps_tf._keras import keras
+from dps_tf._keras import keras, own_settings
 from dps_tf.core import FLOAT32, Registry, UserError, arguments_of
 from dps_tf.models import image_networks, language_networks
 from dps_tf.models.initial_point import initial_point, noting_initializers
@@ -89,7 +89,7 @@ def build(
             functional model of tf_keras.
     """
     arguments = NETWORKS.resolve(name, arguments)
-    with noting_initializers():
+    with own_settings(), noting_initializers():
         model = NETWORKS[name](tuple(input_shape), classes, **arguments)
     check_functional(name, model)
     return model
@@ -113,7 +113,7 @@ def in_precision(model: keras.Model, precision: str) -> keras.Model:
     """
     if precision == FLOAT32:
         return model
-    with noting_initializers():
+    with own_settings(), noting_initializers():
         copy = _copied(model, precision, keeps_outputs=True)
     if _variables(copy) != _variables(model):
         raise UserError(

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
+from dps_tf._keras import own_settings
 from dps_tf.core import UserError
 from dps_tf.data import Dataset, Examples
 from dps_tf.models import initial_point
@@ -178,6 +179,7 @@ class Measurer:
     stop: Callable[[], bool] = lambda: False
     say: Callable[[str], None] = print
 
+    @own_settings()
     def measure(self, cell: str, trials: Sequence[int] = ()) -> pd.DataFrame:
         """Measures some trials of a cell; returns their table, schema MEASUREMENTS.
 

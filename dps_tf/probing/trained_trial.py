@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dps_tf._keras import keras
+from dps_tf._keras import keras, own_settings
 from dps_tf.core import StudySpecification, UserError, derive_seed
 from dps_tf.models import initial_point
 from dps_tf.probing.replay import dataset_of
@@ -86,6 +86,7 @@ class TrainedTrial:
         )
 
 
+@own_settings()
 def trained_trial(
     files: FileSystem,
     sweep: SweepReader,
@@ -122,6 +123,13 @@ def trained_trial(
         seed = derive_seed(specification.cell.seed, number, "initial point")
         masks = prune(number, initial_point(model, seed)).masks or ()
     point = trial_points(specification, study.history, number + 1)[number]
+    for place, outside in prunable.entries_outside(model, state.arrays, masks or ()):
+        raise UserError(
+            f"{cell}, trial {number}: {len(outside)} entries of "
+            f"{model.trainable_variables[place].name} are outside of the masks and not "
+            "zero, so the network is not the one that was trained: its function must "
+            "return the same network, with the same initial weights, each time."
+        )
     _take_averages(model, task, state, point, masks)
     names = [role.name for role in prunable.roles(model)]
     return TrainedTrial(

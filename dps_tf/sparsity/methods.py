@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dps_tf._keras import keras
+from dps_tf._keras import keras, own_settings
 from dps_tf.core import (
     DENSE,
     POSITIVE,
@@ -130,6 +130,7 @@ def check_pruning(
         SPARSITY_METHODS[method].check(method, sparsity, pruning, step_budget)
 
 
+@own_settings()
 def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
     network: keras.Model,
     initial: Sequence[np.ndarray],

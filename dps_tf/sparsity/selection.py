@@ -161,6 +161,11 @@ def _select_flat(
 
 def _check_scores(scores: Sequence[np.ndarray]) -> None:
     for position, score in enumerate(scores):
+        if np.asarray(score).dtype.kind not in "biuf":
+            raise UserError(
+                f"scores of prunable variable {position} are {np.asarray(score).dtype}:"
+                " they have to be real numbers, for example absolute values."
+            )
         if np.isnan(score).any():
             raise UserError(
                 f"scores of prunable variable {position} are NaN: the loss has no "

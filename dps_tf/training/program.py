@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf import objectives
-from dps_tf._keras import keras
+from dps_tf._keras import keras, own_settings
 from dps_tf.core import VALIDATION, Goal, TrialState, UserError, derive_seed
 from dps_tf.data import Dataset
 from dps_tf.models import check_logits, seed_layers
@@ -85,6 +85,7 @@ class Program:
         masks: float32 0/1 variables, one per trainable variable.
     """
 
+    @own_settings()
     def __init__(
         self,
         task: Task,
@@ -214,6 +215,7 @@ class Program:
         of_wrapper = self.pruning_wrapper.fresh_state() if self.pruning_wrapper else []
         return TrialState(0, (*initial_point, *zeros, *of_wrapper))
 
+    @own_settings()
     def evaluate(self, split: str = VALIDATION) -> Evaluation:
         """Returns the metrics of the loaded trial on a split of `Dataset.evaluated`.
 
@@ -290,6 +292,7 @@ class Program:
         parts = [tf.reduce_all(tf.math.is_finite(value)) for value in values]
         return tf.reduce_all(parts)
 
+    @own_settings()
     def advance(self, indices: np.ndarray) -> Advance:
         """Trains the loaded trial on batches; ends early at a loss that is not finite.
 

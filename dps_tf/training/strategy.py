@@ -22,6 +22,22 @@ STRATEGIES = ("auto", "one_device", "mirrored", "tpu", "tpu_cores")
 # Instruction sets for which the kernels of TensorFlow's CPU build differ.
 _INSTRUCTION_SETS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16")
 
+_VARIABLES = (
+    "TF_ENABLE_ONEDNN_OPTS",
+    "TF_SET_ONEDNN_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "DNNL_MAX_CPU_ISA",
+    "DNNL_DEFAULT_FPMATH_MODE",
+    "NVIDIA_TF32_OVERRIDE",
+    "TF_XLA_FLAGS",
+    "XLA_FLAGS",
+    "TF_DETERMINISTIC_OPS",
+    "TF_CUDNN_DETERMINISTIC",
+    "TF_CUDNN_USE_AUTOTUNE",
+)
+"""Environment variables by which TensorFlow or its libraries compute other bits."""
+
 
 def configure_threads(intra_op: int, inter_op: int) -> int:
     """Sets TensorFlow's numbers of threads, unless it has started in this process.
@@ -74,8 +90,10 @@ def environment(replicas: int = 1) -> dict[str, str]:
         "numpy": np.__version__,
         "machine": platform.machine(),
         "instruction_sets": " ".join(_cpu_flags()),
-        "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "default"),
-        "onednn_isa": os.environ.get("ONEDNN_MAX_CPU_ISA", "default"),
+        "settings": " ".join(
+            [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
+            + [f"jit={jit}" for jit in [tf.config.optimizer.get_jit()] if jit]
+        ),
         "replicas": str(replicas),
         "devices": " ".join(
             sorted({d.device_type for d in tf.config.list_physical_devices()})

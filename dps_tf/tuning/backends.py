@@ -135,6 +135,9 @@ class TrainedBackend:
     def _try_step(self, study: StudySpecification, scores: str) -> float:
         workload, cell = study.workload, study.cell
         try:
+            build.check_same(
+                workload, build.load_dataset(workload, self._options.data_dir)
+            )
             runner = self.scratch_runner(study, scores)
             begun = time.monotonic()
             runner.provenance(0)

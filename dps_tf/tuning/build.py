@@ -189,6 +189,19 @@ def build_network(workload: Workload, dataset: Dataset) -> keras.Model:
         ) from error
 
 
+def check_same(workload: Workload, dataset: Dataset) -> None:
+    """Raises UserError if two builds of a network differ, or their initial points."""
+    first, again = (build_network(workload, dataset) for _ in range(2))
+    same = models.structure_hash(first) == models.structure_hash(again)
+    points = (models.initial_point(built, 0) for built in (first, again))
+    if not (same and all(map(np.array_equal, *points))):
+        raise UserError(
+            f"network {workload.network!r} differs from build to build, as where NumPy "
+            "draws constants: its function has to give the same network each time, so "
+            "give its generator a fixed seed, or draw by an initializer."
+        )
+
+
 def build_task(
     workload: Workload,
     dataset: Dataset,

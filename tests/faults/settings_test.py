@@ -1,0 +1,228 @@
+"""Settings of others change no number, and are given back as they were."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import dps_tf
+from dps_tf import models
+from dps_tf._keras import keras, own_settings
+from dps_tf.core import UserError
+from dps_tf.training import environment
+from dps_tf.training import strategy as strategies
+from dps_tf.tuning import build
+from tests.training.problems import Problem
+
+BACKEND = keras.backend
+PRESENT = {
+    "image_data_format": BACKEND.image_data_format,
+    "floatx": BACKEND.floatx,
+    "epsilon": BACKEND.epsilon,
+    "eagerly": tf.config.functions_run_eagerly,
+    "policy": lambda: keras.mixed_precision.global_policy().name,
+}
+SET = {
+    "image_data_format": BACKEND.set_image_data_format,
+    "floatx": BACKEND.set_floatx,
+    "epsilon": BACKEND.set_epsilon,
+    "eagerly": tf.config.run_functions_eagerly,
+    "policy": keras.mixed_precision.set_global_policy,
+}
+OTHERS = [
+    ("image_data_format", "channels_first"),
+    ("floatx", "float64"),
+    ("floatx", "float16"),
+    ("epsilon", 0.1),
+    ("eagerly", True),
+    ("policy", "mixed_bfloat16"),
+    ("policy", "float64"),
+]
+CNN = Problem(network="mlp_batch_norm", arguments={"widths": (4,)})
+
+
+@pytest.fixture
+def restored():
+    found = {name: read() for name, read in PRESENT.items()}
+    yield found
+    for name, value in found.items():
+        SET[name](value)
+
+
+def numbers() -> list[np.ndarray]:
+    """Returns weights after some steps, and the metrics there."""
+    program = CNN.program()
+    CNN.begin(program, seed=3)
+    loss = program.advance(CNN.order(0, 4)).loss
+    metrics = program.evaluate().metrics
+    return [np.array([loss, *metrics.values()]), *program.read().arrays]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return numbers()
+
+
+@pytest.mark.parametrize(("name", "value"), OTHERS)
+def test_no_number_depends_on_a_setting_which_is_given_back(
+    name, value, expected, restored
+):
+    SET[name](value)
+    others = {key: read() for key, read in PRESENT.items()}
+    for found, wanted in zip(numbers(), expected, strict=True):
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+    for network in ("simple_cnn", "resnet8"):
+        built = models.build(network, (16, 16, 3), 4)
+        formats = {getattr(layer, "data_format", None) for layer in built.layers}
+        assert formats <= {None, "channels_last"}
+        assert {v.dtype for v in built.weights} == {tf.float32}
+    assert {key: read() for key, read in PRESENT.items()} == others
+
+
+def test_threads_that_overlap_restore_once(restored):
+    SET["image_data_format"]("channels_first")
+    inside, go_on = threading.Event(), threading.Event()
+
+    def other():
+        with own_settings():
+            inside.set()
+            go_on.wait(10)
+
+    thread = threading.Thread(target=other)
+    with own_settings():
+        thread.start()
+        assert inside.wait(10)
+    assert PRESENT["image_data_format"]() == "channels_last"
+    go_on.set()
+    thread.join()
+    assert PRESENT["image_data_format"]() == "channels_first"
+    with pytest.raises(ZeroDivisionError), own_settings():
+        _ = 1 / 0
+    assert PRESENT["image_data_format"]() == "channels_first"
+
+
+@pytest.mark.parametrize("variable", strategies._VARIABLES)
+def test_variables_that_change_bits_are_recorded(variable, monkeypatch):
+    monkeypatch.delenv(variable, raising=False)
+    before = environment()
+    monkeypatch.setenv(variable, "1")
+    assert environment() == {**before, "settings": environment()["settings"]}
+    assert f"{variable}=1" in environment()["settings"].split()
+
+
+SETTINGS_OF_OTHERS = {
+    "none": ({}, None),
+    "keras_json": (
+        {},
+        {
+            "floatx": "float64",
+            "epsilon": 0.1,
+            "backend": "tensorflow",
+            "image_data_format": "channels_first",
+        },
+    ),
+    "hash_seed": ({"PYTHONHASHSEED": "3"}, None),
+    "locale": ({"LC_ALL": "de_DE.UTF-8", "TZ": "Asia/Tokyo"}, None),
+}
+SWEEP = """
+workload.name = 'digits_mlp'
+workload.dataset = 'digits'
+workload.network = 'mlp'
+workload.network_arguments = {'widths': (8,)}
+workload.optimizer = 'sgd'
+workload.space = {'learning_rate': ('log', 0.12, 1.8)}
+workload.points = 2
+workload.step_budget = 20
+workload.evaluation = @evaluation()
+workload.goal = @goal()
+evaluation.steps = 10
+goal.metric = 'validation/cross_entropy'
+goal.threshold = 0.1
+sweep.workloads = @workload()
+sweep.batch_sizes = (16,)
+"""
+
+
+@pytest.mark.slow
+def test_files_and_variables_of_a_user_change_no_evaluation(tmp_path):
+    curves = {}
+    (tmp_path / "sweep.gin").write_text(SWEEP)
+    for name, (variables, keras_json) in SETTINGS_OF_OTHERS.items():
+        home = tmp_path / name
+        (home / ".keras").mkdir(parents=True)
+        if keras_json:
+            (home / ".keras" / "keras.json").write_text(json.dumps(keras_json))
+        # A process of its own: Keras reads its file when it is imported.
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "dps_tf.train"),
+                f"--gin_file={tmp_path}/sweep.gin",
+                f"--sweep_dir={home}/sweep",
+            ],
+            env={**os.environ, "HOME": str(home), **variables},
+            check=True,
+            capture_output=True,
+        )
+        curves[name] = dps_tf.load(home / "sweep").curves.drop(
+            columns=["seconds"], errors="ignore"
+        )
+    for found in curves.values():
+        assert found.equals(curves["none"])
+
+
+def unlike(draw):
+    """Returns a builder whose first layer holds what `draw` gives at each build."""
+
+    def builder(input_shape, classes):
+        inputs = keras.Input(input_shape)
+        flat = keras.layers.Flatten()(inputs)
+        hidden = keras.layers.Dense(3, kernel_initializer=draw(8))(flat)
+        return keras.Model(inputs, keras.layers.Dense(classes)(hidden))
+
+    return builder
+
+
+class Held(keras.initializers.Initializer):
+    """Gives an array that its configuration does not show."""
+
+    def __init__(self, size):
+        self.value = np.random.normal(size=(size, 3))  # noqa: NPY002
+
+    def __call__(self, shape, dtype=None, **kwargs):
+        return tf.constant(self.value, dtype)
+
+
+def constant(generator):
+    return lambda size: keras.initializers.Constant(
+        generator().normal(size=(size, 3)).astype("float32")
+    )
+
+
+@pytest.mark.parametrize(
+    ("draw", "refused"),
+    [
+        (constant(np.random.default_rng), True),
+        (constant(lambda: np.random), True),
+        (Held, True),
+        (constant(lambda: np.random.default_rng(0)), False),
+        (lambda size: "glorot_uniform", False),
+    ],
+)
+def test_a_network_that_differs_from_build_to_build_is_refused(draw, refused, request):
+    name = f"unlike_{request.node.callspec.id}".replace("-", "_")
+    models.register(name, unlike(draw))
+    problem = Problem()
+    workload = type("W", (), {"network": name, "network_arguments": {}})
+    if not refused:
+        build.check_same(workload, problem.dataset)
+        return
+    with pytest.raises(UserError, match="differs from build to build"):
+        build.check_same(workload, problem.dataset)
