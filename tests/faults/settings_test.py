@@ -15,7 +15,10 @@ import tensorflow as tf
 import dps_tf
 from dps_tf import models
 from dps_tf._keras import keras, own_settings
-from dps_tf.core import UserError
+from dps_tf.core import Cell, UserError
+from dps_tf.probing.trained_trial import trained_trial
+from dps_tf.sparsity import selection
+from dps_tf.store import LocalFiles, SweepReader
 from dps_tf.training import environment
 from dps_tf.training import strategy as strategies
 from dps_tf.tuning import build
@@ -178,13 +181,13 @@ def test_files_and_variables_of_a_user_change_no_evaluation(tmp_path):
         assert found.equals(curves["none"])
 
 
-def unlike(draw):
+def unlike(draw, size=8):
     """Returns a builder whose first layer holds what `draw` gives at each build."""
 
     def builder(input_shape, classes):
         inputs = keras.Input(input_shape)
         flat = keras.layers.Flatten()(inputs)
-        hidden = keras.layers.Dense(3, kernel_initializer=draw(8))(flat)
+        hidden = keras.layers.Dense(3, kernel_initializer=draw(size))(flat)
         return keras.Model(inputs, keras.layers.Dense(classes)(hidden))
 
     return builder
@@ -226,3 +229,45 @@ def test_a_network_that_differs_from_build_to_build_is_refused(draw, refused, re
         return
     with pytest.raises(UserError, match="differs from build to build"):
         build.check_same(workload, problem.dataset)
+
+
+@pytest.mark.parametrize("kind", [np.complex64, np.complex128, object, str])
+@pytest.mark.parametrize("place", [0, 1])
+def test_scores_that_are_no_real_numbers_are_refused(kind, place):
+    scores = [np.arange(6.0), np.arange(4.0)]
+    scores[place] = scores[place].astype(kind)
+    with pytest.raises(UserError, match=f"variable {place} are .*real numbers"):
+        selection.select(scores, 0.5)
+
+
+def test_zero_of_either_sign_is_one_sparsity():
+    cells = [Cell("w", "sgd", "none", 0, 8, zero) for zero in (0.0, -0.0, 0)]
+    assert len(set(cells)) == len({cell.name for cell in cells}) == 1
+
+
+STARTED = {"seed": 0}
+SPARSE = (
+    SWEEP.replace("'mlp'", "'started_anew'").replace("{'widths': (8,)}", "{}")
+    + """
+sweep.sparsities = (0.5,)
+sweep.sparsity_methods = ('magnitude',)
+"""
+)
+
+
+@pytest.mark.slow
+def test_a_trial_whose_masks_do_not_fit_is_neither_loaded_nor_exported(tmp_path):
+    def draw(size):
+        values = np.random.default_rng(STARTED["seed"]).normal(size=(size, 3))
+        return keras.initializers.Constant(values)
+
+    models.register("started_anew", unlike(draw, 64))
+    (tmp_path / "sweep.gin").write_text(SPARSE)
+    dps_tf.run(dps_tf.sweep(str(tmp_path / "sweep.gin")), tmp_path / "sweep")
+    cell = "digits_mlp-sgd-magnitude-seed0-b16-s0.5"
+    files, reader = LocalFiles(), SweepReader(LocalFiles(), str(tmp_path / "sweep"))
+    trial = trained_trial(files, reader, cell, "0")
+    assert sum(mask.sum() for mask in trial.masks.values()) > 0
+    STARTED["seed"] = 1  # as where a network is drawn anew in each process
+    with pytest.raises(UserError, match=r"entries of .* are outside of the masks"):
+        trained_trial(files, reader, cell, "0")
