@@ -239,7 +239,7 @@ def _ending(source: Any, count: int | None, place: Path) -> Iterable[tuple[Any, 
             f"the source for {place} does not say how many examples it has, and may "
             "have no end: give stored_once their number, count=."
         )
-    return source  # type: ignore[no-any-return]
+    return source
 
 
 def _is_batched(source: Any) -> bool:

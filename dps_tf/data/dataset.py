@@ -80,7 +80,7 @@ class Source:
     def __post_init__(self) -> None:
         for name in ("inputs", "labels"):
             value = getattr(self, name)
-            if not (hasattr(value, "dtype") and getattr(value, "shape", ())):
+            if not (hasattr(value, "dtype") and getattr(value, "shape", None)):
                 raise UserError(
                     f"the {name} of a Source are {type(value).__name__} and no array "
                     "with a row for each example: write a tf.data.Dataset or a "
