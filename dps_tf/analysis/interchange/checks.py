@@ -7,6 +7,7 @@ name leaves its folder, hides a column of a result or steers a terminal.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -85,17 +86,62 @@ def checked_trials(frame: pd.DataFrame) -> pd.DataFrame:
     return checked.sort_values("trial")
 
 
-def checked_evaluations(frame: pd.DataFrame) -> pd.DataFrame:
-    """Returns evaluations in the order of trials and steps, which are whole numbers.
+def measured(value: Any) -> float:
+    """Returns a measured value as a number; infinity for any that is not finite.
 
-    The last of several rows for one step counts. The metrics are numbers.
+    NaN stands for what was not measured. A text is one that a number can be made of.
+
+    >>> measured(0.5), measured("-Infinity"), measured(float("nan"))
+    (0.5, inf, inf)
+    """
+    number = float(value)
+    return number if math.isfinite(number) else math.inf
+
+
+def checked_evaluations(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Returns evaluations in the order of trials and steps, and notes on the steps.
+
+    The last value of a metric for one step counts. The metrics are numbers, NaN where
+    one was not measured, and infinite where it was not finite.
 
     Raises:
-        UserError: a value of another type, or a metric that is not `split/metric`.
+        UserError: a value of another type, a metric that is not `split/metric`, or
+            several evaluations of a trial that are all at step 0.
     """
-    checked = _columns(frame, OF_EVALUATIONS, "evaluations", _check_metric)
-    checked = checked.sort_values(["trial", "step"], kind="stable")
-    return checked.drop_duplicates(["trial", "step"], keep="last", ignore_index=True)
+    keys = list(OF_EVALUATIONS)
+    checked = _columns(frame, keys, "evaluations", _check_metric)
+    for name in checked.columns[len(keys) :]:
+        is_text = frame[name].dtype.kind not in "fiub" and frame[name].map(type).eq(str)
+        lost = np.isinf(checked[name]) | (is_text & checked[name].isna())
+        checked[name] = checked[name].mask(lost, np.inf)
+    notes = []
+    by_trial = checked.groupby("trial")["step"]
+    back = checked[by_trial.diff() < 0].drop_duplicates("trial")
+    if len(back):
+        trial, step = back[keys].iloc[0]
+        notes.append(
+            f"the steps of trial {trial} go back to {step}, and so do those of "
+            f"{len(back) - 1} other trials: if runs began anew there, give each part a "
+            "number of its own."
+        )
+    if not checked.duplicated(keys).any():
+        return checked.sort_values(keys, ignore_index=True), notes
+    by_step = checked.groupby(keys)
+    unlike = (by_step.nunique() > 1).any(axis=1)
+    places, ends = unlike[unlike].index, by_trial.max()
+    for trial, _ in places:
+        if ends[trial] == 0:
+            raise UserError(
+                f"the evaluations of trial {trial} are all at step 0: log each with "
+                "the number of updates made before it."
+            )
+    if len(places):
+        trial, step = places[0]
+        notes.append(
+            f"trial {trial} has several values of a metric at step {step}, the first "
+            f"of {len(places)} such places: the last one counts."
+        )
+    return by_step.last().reset_index(), notes
 
 
 def checked_whole(name: str, value: Any) -> int:

@@ -10,17 +10,20 @@ import importlib
 import os
 import struct
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dps_tf.analysis.interchange import foreign_files
-from dps_tf.analysis.interchange.checks import INCOMPLETE
+from dps_tf.analysis.interchange.checks import INCOMPLETE, measured
 from dps_tf.analysis.interchange.run_tables import Runs
-from dps_tf.analysis.interchange.runs import Run, curve_of, runs_of
+from dps_tf.analysis.interchange.runs import SPLITS, Run, curve_of, runs_of
 from dps_tf.core import UserError
 
-_TRAIN_FOLDERS = ("train", "validation")  # of Keras
+_START = 1  # SessionLog.START
+_HPARAMS = "hparams"
+"""The part of a run that `add_hparams` writes into a folder of its own."""
 
 
 def _modules(*names: str) -> list[Any]:
@@ -37,11 +40,15 @@ def _modules(*names: str) -> list[Any]:
 def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
     """Returns the runs of a folder, one for each folder in it with event files.
 
-    Keras writes `train` and `validation` as folders of one run, by epochs from 0: give
-    `steps_per_report` and `first_report=0` then. Values of the HParams view are
-    metaparameters. A run with a file that is damaged, or ends within a record, counts
-    as cut off at that place, and a note says so. Event files do not record whether any
-    other run was cut off: state it by `about={run: {"status": "INCOMPLETE"}}`.
+    Several folders are one run where their writer made them so: `train`, `validation`,
+    `eval` and the like inside of a run or around all runs, the folders of
+    `add_scalars`, and the one of `add_hparams`, whose values are metaparameters (its
+    metrics, which have no step, are left out). Keras numbers epochs from 0: give
+    `steps_per_report` and `first_report=0` then. Events after a restart mark replace
+    those of its step and later, as TensorBoard shows them. A run with a file that is
+    damaged, or ends within a record, counts as cut off at that place. Notes say so.
+    Event files do not record whether any other run was cut off: state it by
+    `about={run: {"status": "INCOMPLETE"}}`.
 
     Args:
         folder: the folder that `tensorboard --logdir` would show.
@@ -53,22 +60,78 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
     root = Path(folder).expanduser().absolute()
     is_folder = foreign_files.kind_of(root) == "folder"
     named = sorted(root.rglob("*tfevents*")) if is_folder else []
-    plain = [path for path in named if foreign_files.kind_of(path) == "file"]
-    files = [path for path in plain if not path.is_symlink()]
-    places: dict[str, list[tuple[str, Path]]] = defaultdict(list)
-    for path in files:
-        where = path.parent
-        split = where.name if where.name in _TRAIN_FOLDERS and where != root else ""
-        own = where.parent if split else where
-        places[own.relative_to(root).as_posix()].append((split, path))
-    if not files:
+    places: dict[Path, list[Path]] = defaultdict(list)
+    for path in named:
+        if foreign_files.kind_of(path) == "file" and not path.is_symlink():
+            places[path.parent.relative_to(root)].append(path)
+    if not places:
         raise UserError(f"{str(root)!r} holds no event file of TensorBoard.")
     events = _Events()
-    return runs_of(
-        (events.run(name, parts) for name, parts in sorted(places.items())),
-        str(root),
-        **options,
-    )
+    folders = {place: events.folder(paths) for place, paths in places.items()}
+    parts: dict[str, list[tuple[str, _Folder]]] = defaultdict(list)
+    for place, found in folders.items():
+        owner, part = _place(place, folders)
+        parts[owner.as_posix()].append((part, found))
+    runs = (_run(name, own) for name, own in sorted(parts.items()))
+    return runs_of(runs, str(root), **options)
+
+
+@dataclass
+class _Folder:
+    """What the event files of one folder hold: scalars by step and tag."""
+
+    values: dict[int, dict[str, float]] = field(default_factory=dict)
+    columns: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    end: int | None = None  # the last step before a damage
+    last: dict[str, int] = field(default_factory=dict)
+    back: set[str] = field(default_factory=set)  # tags whose steps went back
+
+    def tags(self) -> set[str]:
+        return {tag for row in self.values.values() for tag in row}
+
+
+def _place(place: Path, folders: Mapping[Path, _Folder]) -> tuple[Path, str]:
+    """Returns the run of a folder, and its part of it: a split, another word, or ""."""
+    parts, above, own = place.parts, place.parent, folders[place]
+    if not parts:
+        return place, ""
+    tags = own.tags()
+    for tag in tags if len(tags) == 1 else ():
+        # add_scalars(tag, {part: value}), of PyTorch or of tensorboardX.
+        start, outer = f"{tag.replace('/', '_')}_", place.parents[tag.count("/") + 1 :]
+        if above in folders and parts[-1].startswith(start):
+            return above, parts[-1].removeprefix(start)
+        if outer and outer[0] in folders and place.parent == outer[0] / tag:
+            return outer[0], parts[-1]
+    is_summary = own.columns and len(own.values) <= 1 and above in folders
+    if is_summary and folders[above].values:
+        return above, _HPARAMS
+    if parts[-1].lower() in SPLITS:
+        return above, parts[-1].lower()
+    tops = {other.parts[0].lower() if other.parts else "" for other in folders}
+    if len(tops) > 1 and tops <= set(SPLITS):
+        return Path(*parts[1:]), parts[0].lower()
+    return place, ""
+
+
+def _run(name: str, parts: Sequence[tuple[str, _Folder]]) -> Run:
+    """Returns the run of some folders, of which each is a part."""
+    values: dict[int, dict[str, float]] = defaultdict(dict)
+    columns: dict[str, Any] = {}
+    for part, found in parts:
+        columns |= found.columns
+        for step, row in found.values.items() if part != _HPARAMS else ():
+            for tag, number in row.items():
+                name_of = f"{part}/{tag}" if part in SPLITS else f"{tag}_{part}"
+                values[step][name_of if part else tag] = number
+    note = " ".join(note for _, found in parts for note in found.notes)
+    ends = [found.end for _, found in parts if found.end is not None]
+    if not ends:
+        return Run(name, curve_of(values), columns, note=note)
+    # Later steps from other files would hide that some are lost.
+    kept = {step: row for step, row in values.items() if step <= min(ends)}
+    return Run(name, curve_of(kept), columns, INCOMPLETE, note)
 
 
 class _DamagedError(Exception):
@@ -89,31 +152,44 @@ class _Events:
         self._checksum = records.masked_crc32c
         self._decode_error = message.DecodeError
 
-    def run(self, name: str, parts: Sequence[tuple[str, Path]]) -> Run:
-        """Returns the run of some event files, given as (split or "", path)."""
-        values: dict[int, dict[str, float]] = defaultdict(dict)
-        columns: dict[str, Any] = {}
-        ends: list[tuple[int, Path]] = []
-        for split, path in parts:
-            last = 0
+    def folder(self, paths: Sequence[Path]) -> _Folder:
+        """Returns what the event files of one folder hold, in their order."""
+        found = _Folder()
+        for path in paths:
+            step = 0
             try:
                 for event in self._read(path):
-                    columns |= self._add(event, split, values)
-                    last = event.step
+                    self._purge(event, path, found)
+                    self._add(event, found)
+                    step = event.step
             except _DamagedError:
-                ends.append((last, path))
+                found.end = step if found.end is None else min(found.end, step)
+                found.notes.append(
+                    f"{str(path)!r} is damaged or ends within a record: its run counts "
+                    f"as cut off after step {step}."
+                )
             except (self._decode_error, UnicodeError) as error:
                 raise UserError(f"{str(path)!r} holds no events.") from error
-        if not ends:
-            return Run(name, curve_of(values), columns)
-        last, path = min(ends)
-        note = (
-            f"{str(path)!r} is damaged or ends within a record: its run counts as cut "
-            f"off after step {last}."
-        )
-        # Later steps from other files would hide that some are lost.
-        kept = {step: row for step, row in values.items() if step <= last}
-        return Run(name, curve_of(kept), columns, INCOMPLETE, note)
+        if found.back:
+            found.notes.append(
+                f"{str(paths[0].parent)!r} has steps of {min(found.back)!r} that go "
+                "back without a restart mark: the last value of a step counts."
+            )
+        return found
+
+    def _purge(self, event: Any, path: Path, found: _Folder) -> None:
+        """Drops what a restart replaces: all from its step on."""
+        if event.session_log.status != _START:
+            return
+        late = [step for step in found.values if step >= event.step]
+        for step in late:
+            del found.values[step]
+        found.last.clear()
+        if late:
+            found.notes.append(
+                f"{str(path)!r} restarts at step {event.step}: {len(late)} earlier "
+                "evaluations from there on are left out."
+            )
 
     def _read(self, path: Path) -> Iterator[Any]:
         """Yields the events of a file: length and content, each before its checksum."""
@@ -134,32 +210,30 @@ class _Events:
         if checksum != struct.pack("<I", self._checksum(data)):
             raise _DamagedError
 
-    def _add(
-        self, event: Any, split: str, values: dict[int, dict[str, float]]
-    ) -> dict[str, Any]:
-        """Adds the scalars of an event by step; returns its metaparameters."""
-        columns: dict[str, Any] = {}
+    def _add(self, event: Any, found: _Folder) -> None:
+        """Adds the scalars of an event by step, and its metaparameters."""
         for value in event.summary.value:
             if value.metadata.plugin_data.plugin_name == "hparams":
-                columns |= self._session(value)
+                found.columns |= self._session(value)
                 continue
             number = self._number(value)
             # Keras numbers `_vs_iterations` by updates, and all others by epochs.
             if number is not None and not value.tag.endswith("_vs_iterations"):
                 tag = value.tag.removeprefix("epoch_")
-                metric = f"{split}/{tag}" if split else value.tag
-                values[event.step][metric] = number
-        return columns
+                if event.step < found.last.get(tag, event.step):
+                    found.back.add(tag)
+                found.last[tag] = event.step
+                found.values.setdefault(event.step, {})[tag] = number
 
     def _number(self, value: Any) -> float | None:
         """Returns a scalar, as TensorFlow 1, 2 and PyTorch write it."""
         kind = value.WhichOneof("value")
         if kind == "simple_value":
-            return float(value.simple_value)
+            return measured(value.simple_value)
         if kind != "tensor" or value.tensor.tensor_shape.dim:
             return None
         try:
-            return float(self._arrays.make_ndarray(value.tensor))
+            return measured(self._arrays.make_ndarray(value.tensor))
         except (TypeError, ValueError, IndexError):
             return None
 

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dps_tf.analysis.tables import Floats
@@ -89,11 +90,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_csv(path: str | Path, follow: bool = True) -> pd.DataFrame:
+def read_csv(
+    path: str | Path, follow: bool = True, nan_is_a_value: bool = False
+) -> pd.DataFrame:
     """Returns a CSV file as a table; further axes and `steps_bound` stay text.
 
-    These texts are empty where a cell has none. A path is never taken for an address,
-    which pandas would fetch.
+    These texts are empty where a cell has none. With `nan_is_a_value`, the text NaN
+    stays a text, and is not an empty field. A path is never taken for an address, which
+    pandas would fetch.
 
     Raises:
         UserError: the file cannot be read (see `opened`), is no CSV, has two columns of
@@ -107,7 +111,12 @@ def read_csv(path: str | Path, follow: bool = True) -> pd.DataFrame:
         names = _checked_header(path, data.decode("utf-8-sig"))
         types = {name: str for name in names if is_axis(name) or name == "steps_bound"}
         frame: pd.DataFrame = pd.read_csv(
-            io.BytesIO(data), dtype=types, skipinitialspace=True, low_memory=False
+            io.BytesIO(data),
+            dtype=types,
+            skipinitialspace=True,
+            low_memory=False,
+            keep_default_na=not nan_is_a_value,
+            na_values=["", "NA", "N/A", "null", "None", "<NA>"],
         )
     except UserError:
         raise
@@ -139,14 +148,16 @@ def _checked_header(path: str | Path, text: str) -> list[str]:
     return names
 
 
-def read_table(path: Path) -> pd.DataFrame:
+def read_table(path: Path, nan_is_a_value: bool = False) -> pd.DataFrame:
     """Returns a CSV (`.csv`) or Parquet (`.parquet`) file with the types it gives.
+
+    With `nan_is_a_value`, NaN is a text or infinite, and no empty field.
 
     Raises:
         UserError: see `read_csv`; or too many values, or two columns of one name.
     """
     if path.suffix == ".csv":
-        return read_csv(path)
+        return read_csv(path, nan_is_a_value=nan_is_a_value)
     data = read_bytes(path, LARGEST_TABLE, follow=True)
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
@@ -155,7 +166,12 @@ def read_table(path: Path) -> pd.DataFrame:
             raise UserError(f"{str(path)!r} has more than {MOST_VALUES:,} values.")
         if len(set(names)) < len(names):
             raise UserError(f"{str(path)!r} has a column more than once.")
-        table: pd.DataFrame = file.read().to_pandas(ignore_metadata=True)
+        columns = file.read()
+        for place, column in enumerate(columns.columns if nan_is_a_value else ()):
+            if pa.types.is_floating(column.type):
+                shown = pc.if_else(pc.is_nan(column), np.inf, column)
+                columns = columns.set_column(place, names[place], shown)
+        table: pd.DataFrame = columns.to_pandas(ignore_metadata=True)
     except UserError:
         raise
     except (pa.ArrowException, ValueError, OSError) as error:

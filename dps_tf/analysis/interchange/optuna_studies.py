@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from dps_tf.analysis.interchange import foreign_files
-from dps_tf.analysis.interchange.checks import COMPLETE, INCOMPLETE
+from dps_tf.analysis.interchange.checks import COMPLETE, INCOMPLETE, measured
 from dps_tf.analysis.interchange.run_tables import Runs
 from dps_tf.analysis.interchange.runs import Run, runs_of
 from dps_tf.core import UserError, near_matches, on_one_line
@@ -148,7 +148,7 @@ def _run(trial: Any, metric: str, steps: Steps, first: int) -> Run:
     curve = pd.DataFrame(
         {
             "step": [(number - first + 1) * unit for number, _ in reports],
-            metric: [float(value) for _, value in reports],
+            metric: [measured(value) for _, value in reports],
         }
     )
     attributes = {n: x for n, x in trial.user_attrs.items() if n == "batch_size"}

@@ -51,8 +51,8 @@ class Runs:
             default that of the last evaluation). Every other column is a metaparameter,
             NaN where a run has none. The index may hold the names of the runs.
         evaluations: one row per evaluation: `trial`, `step` and metrics by the name
-            `split/metric`, NaN where one was not measured. Of several rows for one step
-            the last counts.
+            `split/metric`, NaN where one was not measured, and infinite where it was
+            not finite. Of several values for one step the last counts.
         origin: source of the runs, for messages.
         space: ranges of the metaparameters, as `Space.to_json` writes them.
         notes: sentences on what could not be read.
@@ -72,7 +72,7 @@ class Runs:
         """Returns the runs of each cell, checked, with all columns.
 
         Trials are in the order of their numbers, evaluations in that of trials and
-        steps.
+        steps. All have the same notes.
 
         Raises:
             UserError: a column that is missing, or a name, value or size that the
@@ -90,7 +90,7 @@ class Runs:
         require(self.evaluations, OF_EVALUATIONS, "of evaluations")
         if given.empty:
             raise UserError("the table of trials has no row: it must have one per run.")
-        evaluations = checked_evaluations(self.evaluations)
+        evaluations, notes = checked_evaluations(self.evaluations)
         defaults = {n: x for n, x in DEFAULTS.items() if n not in given.columns}
         given = given.assign(**defaults).fillna(dict.fromkeys(axes_of(given), ""))
         last = evaluations.groupby("trial")["step"].max()
@@ -110,6 +110,7 @@ class Runs:
                     self,
                     trials=pd.DataFrame([cell]).merge(own, how="cross"),
                     evaluations=evaluations[seen].reset_index(drop=True),
+                    notes=(*self.notes, *notes),
                 )
             )
         return cells
@@ -181,4 +182,4 @@ def _read_table(root: Path, name: str) -> pd.DataFrame:
             f"{str(root)!r} must hold one of {name}.csv and {name}.parquet, and holds "
             f"{'both' if there else 'neither'}."
         )
-    return foreign_files.read_table(there[0])
+    return foreign_files.read_table(there[0], nan_is_a_value=name == "evaluations")

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.interchange.checks import COMPLETE, INCOMPLETE
+from dps_tf.analysis.interchange.checks import COMPLETE, INCOMPLETE, INFEASIBLE
 from dps_tf.analysis.interchange.run_tables import DEFAULTS, Runs
 from dps_tf.analysis.tables import require
 from dps_tf.core import CELL_TYPES, UserError, is_axis, is_whole, near_matches
 
 _TEXTS = ("precision", *(name for name, kind in CELL_TYPES.items() if kind is str))
-_SPLITS = {
+SPLITS = {
     "train": "train",
     "training": "train",
     "val": "validation",
@@ -90,8 +90,11 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
     """
     renamed = dict(rename or {})
     _check_renaming(renamed)
-    rows, curves, names, notes = [], [], [], []
+    rows, curves, names, notes, empty = [], [], [], [], []
     for number, run in enumerate(runs):
+        if run.curve.empty and not run.note and run.status != INFEASIBLE:
+            empty.append(run.name)
+            continue
         own = _renamed(run.columns, renamed)
         _check_columns(run.name, own, ("trial", "status", "steps"), origin)
         given = {**common, **(about or {}).get(run.name, {})}
@@ -110,7 +113,12 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
         curves.append(curve.assign(trial=number, step=step * steps_per_report))
         names.append(run.name)
         notes += [run.note] if run.note else []
-    _check_names(names, about or {}, origin)
+    _check_names([*names, *empty], about or {}, origin)
+    if empty:
+        first = ", ".join(map(repr, empty[:5])) + (", ..." if empty[5:] else "")
+        notes.append(f"without any evaluation, {first} are no runs and left out.")
+    if not names:
+        raise UserError(f"no run of {origin} has an evaluation: {notes[-1]}")
     trials = _with_defaults(rows, names)
     evaluations = pd.concat(curves, ignore_index=True)
     return Runs(trials, evaluations, origin, notes=tuple(notes))
@@ -231,8 +239,8 @@ def metric_name(name: str, unsplit: str = _UNKNOWN_SPLIT) -> str:
     ('validation/loss', 'validation/top-5_error', 'logged/loss')
     """
     start, _, rest = re.sub(r"[^\w.-]+", "_", name).partition("_")
-    if start.lower() in _SPLITS and rest:
-        return f"{_SPLITS[start.lower()]}/{rest}"
+    if start.lower() in SPLITS and rest:
+        return f"{SPLITS[start.lower()]}/{rest}"
     return f"{unsplit}/{re.sub(r'[^A-Za-z0-9._-]+', '_', name)}"
 
 

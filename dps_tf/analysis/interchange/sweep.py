@@ -100,12 +100,14 @@ def write_runs(
     """
     with named(runs.origin):
         require_metric(runs.evaluations, goal.metric)
-    for note in runs.notes:
-        progress(f"note: {note}")
     cells = []
-    for cell in runs.by_cell():
-        has_metric = cell.evaluations[goal.metric].notna()
-        evaluated = replace(cell, evaluations=cell.evaluations[has_metric])
+    by_cell = runs.by_cell()
+    for note in by_cell[0].notes:
+        progress(f"note: {note}")
+    for cell in by_cell:
+        finite = _finite(cell, goal, progress)
+        has_metric = finite.evaluations[goal.metric].notna()
+        evaluated = replace(finite, evaluations=finite.evaluations[has_metric])
         # The digest changes when runs have grown: they are read again.
         origin = f"{runs.origin} ({_digest(evaluated)})"
         name = cell_name(evaluated.trials.iloc[0].to_dict())
@@ -113,6 +115,32 @@ def write_runs(
             CellRuns(name, origin, goal, functools.partial(replace, evaluated))
         )
     return write_cells(str(sweep_dir), runs.origin, cells, progress)
+
+
+def _finite(runs: Runs, goal: Goal, progress: Callable[[str], None]) -> Runs:
+    """Returns runs with finite metrics, which diverged where the last one was not.
+
+    A run has diverged if its last value of the goal's metric, or of a loss, is not
+    finite. A value before a finite one counts as not measured.
+    """
+    frame, lost = runs.evaluations, set[int]()
+    for name in frame.columns:
+        if name == goal.metric or name.endswith(("loss", "cross_entropy")):
+            last = frame.groupby("trial")[name].last()
+            lost |= set(last.index[np.isinf(last)])
+    gaps = np.isinf(frame[goal.metric]) & ~frame["trial"].isin(lost)
+    if gaps.any():
+        trial, step = frame.loc[gaps, ["trial", "step"]].iloc[0]
+        progress(
+            f"note: {goal.metric} is not finite in trial {trial} at step {step}, and "
+            f"finite later: {gaps.sum()} such values count as not measured."
+        )
+    status = runs.trials["status"].mask(runs.trials["trial"].isin(lost), INFEASIBLE)
+    return replace(
+        runs,
+        trials=runs.trials.assign(status=status),
+        evaluations=frame.mask(np.isinf(frame)),
+    )
 
 
 def _digest(runs: Runs) -> str:
