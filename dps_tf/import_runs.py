@@ -19,7 +19,7 @@ from absl import flags
 
 from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import FINISHED, command
-from dps_tf.core import Goal, UserError, near_matches, printable
+from dps_tf.core import Goal, UserError, direction_of, near_matches, printable
 
 if TYPE_CHECKING:
     from dps_tf.analysis.interchange.run_tables import Runs
@@ -50,7 +50,8 @@ _DIRECTION = flags.DEFINE_enum(
     "direction",
     None,
     ["minimize", "maximize"],
-    "With --goal: which way is better; by default as the metric's name tells.",
+    "With --goal: which way is better; by default what the source states, or what the "
+    "name of the metric tells.",
 )
 common.section("With tensorboard and optuna")
 _SET = flags.DEFINE_multi_string(
@@ -102,16 +103,19 @@ def main() -> int:
     from dps_tf.analysis.interchange.shallue2019 import write_archive
     from dps_tf.analysis.interchange.sweep import write_runs
 
-    goal = _goal()
+    goal: Goal | None = None
     if _FORMAT.value == _ARCHIVE:
+        goal = _goal() if _GOAL.value is not None else None
         written = write_archive(_READ.value, sweep_dir, goal, _print)
-    elif goal is None:
+    elif _GOAL.value is None:
         raise UserError(
             "--goal is missing: the runs do not record what they had to reach; "
             "give --goal and --metric."
         )
     else:
-        written = write_runs(_runs(goal), sweep_dir, goal, _print)
+        runs = _runs(_metric())
+        goal = _goal(runs.direction)
+        written = write_runs(runs, sweep_dir, goal, _print)
     goals = "the published goals, which are strict" if goal is None else str(goal)
     number = f"{len(written)} {'study' if len(written) == 1 else 'studies'}"
     _print(
@@ -134,7 +138,7 @@ def _check_format() -> None:
             )
 
 
-def _runs(goal: Goal) -> Runs:
+def _runs(metric: str) -> Runs:
     """Returns the runs that --read names."""
     from dps_tf.analysis.interchange.event_files import from_tensorboard
     from dps_tf.analysis.interchange.optuna_studies import from_optuna, load_optuna
@@ -161,7 +165,7 @@ def _runs(goal: Goal) -> Runs:
                     "updates between them; give both options (1 and 1 if each report "
                     "is numbered by its update)."
                 )
-        return from_optuna(study, goal.metric, **options)
+        return from_optuna(study, metric, **options)
     return from_tensorboard(_READ.value, **options)
 
 
@@ -174,14 +178,16 @@ def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _goal() -> Goal | None:
-    """Returns the goal that the flags give, or None."""
+def _metric() -> str:
     from dps_tf.analysis.interchange.shallue2019 import METRICS
 
-    if _GOAL.value is None:
-        return None
-    metric = METRICS.get(_METRIC.value, _METRIC.value)
-    return Goal(metric, _GOAL.value, _DIRECTION.value or "", _INCLUSIVE.value)
+    return METRICS.get(_METRIC.value, _METRIC.value)
+
+
+def _goal(stated: str = "") -> Goal:
+    """Returns the goal that the flags give, in the direction that the source states."""
+    direction = direction_of(_metric(), _DIRECTION.value or "", stated)
+    return Goal(_metric(), _GOAL.value, direction, _INCLUSIVE.value)
 
 
 def _print(line: str) -> None:

@@ -69,7 +69,7 @@ def results(
     for name in metaparameter_names(trials):
         frame[name] = row[name].astype(np.float64).where(reached)
     frame = pd.concat([frame, _counts(bounded, codes, len(studies))], axis=1)
-    frame["at_boundary"] = at_boundary(frame, studies)
+    frame["at_boundary"] = at_boundary(frame, studies, bounded, codes)
     frame["closed"] = studies["closed"].to_numpy(bool)
     _add_bounds(frame, studies, bounded, codes)
     frame = pd.concat([frame, search_health(studies, bounded, codes)], axis=1)

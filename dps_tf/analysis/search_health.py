@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from dps_tf.analysis.tables import Codes, Floats, belongs
-from dps_tf.core import QUASI_RANDOM, Space, UserError
+from dps_tf.analysis.tables import Codes, Floats, belongs, metaparameter_names
+from dps_tf.core import QUASI_RANDOM, Space, UserError, is_rate
 
 BOUNDARY_TOLERANCE = 0.05
 """Share of a range, on its scale, within which a best value counts as at its end."""
@@ -35,18 +35,25 @@ FAR_SECOND = 0.1
 by 0.03 to 0.25 octaves about their fits (`published.py`), so less does not matter."""
 
 
-def at_boundary(best: pd.DataFrame, studies: pd.DataFrame) -> list[str]:
+def at_boundary(
+    best: pd.DataFrame, studies: pd.DataFrame, trials: pd.DataFrame, codes: Codes
+) -> list[str]:
     """Returns per cell the tuned names whose best value lies at an end of its range.
 
-    A value is at an end within BOUNDARY_TOLERANCE of it, or outside of the range. The
-    names are separated by commas; empty where no trial reached the goal. An optimum at
-    an end calls for a wider range and a repetition. Both tables have one row per cell,
-    in the same order; `best` has the best trial's metaparameters and `best_trial`.
+    A value is at an end within BOUNDARY_TOLERANCE of it, or outside of the range; or if
+    it is the least or greatest of a discrete range. Learning rates without a range have
+    that of the values that were tried in the cell. No range goes on below 0. The names
+    are separated by commas; empty where no trial reached the goal. An optimum at an end
+    calls for a wider range and a repetition. `best` and `studies` have one row per
+    cell, in the same order; `best` has the best trial's metaparameters and
+    `best_trial`. `trials` are all trials, and `codes` the positions of their cells.
     """
     reached = best["best_trial"].notna().to_numpy(bool)
     texts = studies["space"].to_numpy(object)
     spaces = {text: Space.from_dict(json.loads(text)) for text in set(texts)}
-    columns = {name for space in spaces.values() for name in space.names}
+    rates = [name for name in metaparameter_names(trials) if is_rate(name)]
+    tried = trials[rates].groupby(codes).agg(["min", "max"]).reindex(range(len(best)))
+    columns = {name for space in spaces.values() for name in space.names} | set(rates)
     values = {
         name: best[name].to_numpy(np.float64)
         for name in columns
@@ -54,22 +61,34 @@ def at_boundary(best: pd.DataFrame, studies: pd.DataFrame) -> list[str]:
     }
     names = []
     for position, text in enumerate(texts):
+        space = spaces[text]
         point = {name: float(column[position]) for name, column in values.items()}
-        names.append(_ends(spaces[text], point) if reached[position] else "")
+        at_end = _ends(space, point)
+        for name in rates:
+            low, high = tried[name].iloc[position]
+            if name not in space.names and low < high and point[name] in (low, high):
+                at_end.append(name)
+        names.append(",".join(at_end) if reached[position] else "")
     return names
 
 
-def _ends(space: Space, point: dict[str, float]) -> str:
+def _ends(space: Space, point: dict[str, float]) -> list[str]:
     at_end = []
     for parameter in space.parameters:
         value = point.get(parameter.name, float("nan"))
-        if parameter.scale == "discrete" or np.isnan(value):
+        if np.isnan(value):
             continue
-        inside = parameter.low <= value <= parameter.high
-        u = parameter.to_unit(value) if inside else 0.0
-        if not BOUNDARY_TOLERANCE < u < 1 - BOUNDARY_TOLERANCE:
+        if parameter.scale == "discrete":
+            ends = {min(parameter.choices), max(parameter.choices)} - {0.0}
+            has_inner = len(parameter.choices) > 2 or is_rate(parameter.name)
+            is_end = has_inner and len(parameter.choices) > 1 and value in ends
+        else:
+            inside = parameter.low <= value <= parameter.high
+            u = parameter.to_unit(value) if inside else 0.0
+            is_end = not BOUNDARY_TOLERANCE < u < 1 - BOUNDARY_TOLERANCE
+        if is_end:
             at_end.append(parameter.name)
-    return ",".join(at_end)
+    return at_end
 
 
 def search_health(

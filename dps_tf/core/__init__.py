@@ -64,7 +64,7 @@ from dps_tf.core.registry import (
     resolve,
 )
 from dps_tf.core.seeds import derive_seed
-from dps_tf.core.space import Space, check_metaparameter, points
+from dps_tf.core.space import Space, check_metaparameter, is_rate, points
 from dps_tf.core.study import (
     FLOAT32,
     RESULTS_VERSION,

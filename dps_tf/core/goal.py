@@ -172,11 +172,14 @@ class Goal:
     def reaches(self, value: Any) -> Any:
         """Returns whether a value of the metric meets the threshold.
 
-        NaN and infinite values never do, as no result of training is infinite. For an
-        array it returns an array of the same shape.
+        NaN and infinite values never do, as no result of training is infinite. A value
+        that is the threshold in single precision, which logs of others have, is equal
+        to it: float32(0.1) meets 0.1. For an array it returns one of the same shape.
         """
         _, compare = _COMPARISONS[self.direction, self.inclusive]
-        return compare(value, self.threshold) & (abs(value) < math.inf)
+        met = compare(value, self.threshold) & (abs(value) < math.inf)
+        is_equal = value == float(np.float32(self.threshold))
+        return met | is_equal if self.inclusive else met & (is_equal ^ True)
 
     def is_met(self, values: Sequence[float]) -> bool:
         """Returns whether the goal is met at the last of successive evaluations.

@@ -38,6 +38,15 @@ def check_metaparameter(name: str) -> None:
         )
 
 
+def is_rate(name: str) -> bool:
+    """Returns whether a metaparameter is a learning rate, by its name.
+
+    >>> is_rate("base_lr"), is_rate("momentum")
+    (True, False)
+    """
+    return f"_{name}".endswith(("_lr", "learning_rate"))
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One tuned metaparameter and its scale.

@@ -29,7 +29,7 @@ SPACE = {
 def ends(**point):
     best = pd.DataFrame([{"best_trial": 0, **point}])
     studies = pd.DataFrame([{"space": json.dumps(SPACE)}])
-    return at_boundary(best, studies)[0]
+    return at_boundary(best, studies, best.assign(trial=0), np.arange(len(best)))[0]
 
 
 def test_ends_are_within_a_twentieth_of_the_range_on_its_scale():
@@ -53,7 +53,9 @@ def test_names_that_a_workload_lacks_have_no_end():
 def test_cells_without_k_star_have_no_end():
     best = pd.DataFrame({"best_trial": pd.array([None], "Int64"), "learning_rate": [9]})
     studies = pd.DataFrame([{"space": json.dumps(SPACE)}])
-    assert at_boundary(best, studies) == [""]
+    assert at_boundary(best, studies, best.assign(trial=0), np.arange(len(best))) == [
+        ""
+    ]
 
 
 def test_health_of_a_race_and_of_an_exhaustive_study():

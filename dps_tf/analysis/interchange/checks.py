@@ -22,6 +22,7 @@ from dps_tf.core import (
     check_metaparameter,
     checked_name,
     is_axis,
+    is_rate,
 )
 
 COMPLETE, INFEASIBLE, INCOMPLETE = "COMPLETE", "INFEASIBLE", "INCOMPLETE"
@@ -208,10 +209,9 @@ def _shown(value: Any) -> str:
 
 def _check_point(name: str, values: np.ndarray) -> None:
     """Raises UserError for values that a metaparameter of this name cannot have."""
-    is_rate = f"_{name}".endswith(("_lr", "learning_rate"))
-    wrong = values[np.isinf(values) | (is_rate & (values < 0))]
+    wrong = values[np.isinf(values) | (is_rate(name) & (values < 0))]
     if len(wrong):
-        allowed = "a finite number, at least 0" if is_rate else "a finite number"
+        allowed = "a finite number, at least 0" if is_rate(name) else "a finite number"
         raise UserError(f"{name} is {wrong[0]:g} in a trial; it must be {allowed}.")
 
 

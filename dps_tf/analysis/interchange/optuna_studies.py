@@ -55,14 +55,16 @@ def from_optuna(
     trials = [t for t in study.get_trials(deepcopy=False) if t.state.name != "WAITING"]
     reported = (_run(t, metric, steps_per_report, first_report) for t in trials)
     runs = runs_of(reported, f"Optuna study {study.study_name}", **options)
-    return replace(runs, space=_space(trials, runs))
+    directions = {direction.name.lower() for direction in study.directions}
+    stated = directions.pop() if len(directions) == 1 else ""
+    return replace(runs, space=_space(trials, runs), direction=stated)
 
 
 def load_optuna(database: str | Path, name: str | None = None) -> Any:
-    """Returns the study of an SQLite database of Optuna, opened for reading only.
+    """Returns the study of a database or journal of Optuna, opened for reading only.
 
     Args:
-        database: path of the file.
+        database: path of an SQLite file, or of the file of a `JournalFileBackend`.
         name: name of the study; may be left out if there is only one.
 
     Raises:
@@ -78,11 +80,9 @@ def load_optuna(database: str | Path, name: str | None = None) -> Any:
             f"a study is read by Optuna ({error}): pip install 'optuna>=4'."
         ) from error
     try:
-        with closing(_opened(path)) as connection:
-            _check_tables(connection)
-        storage = optuna.storages.RDBStorage(
-            "sqlite://", {"creator": lambda: _opened(path)}, skip_table_creation=True
-        )
+        with foreign_files.opened(path, follow=True) as file:
+            is_journal = file.read(1) == b"{"
+        storage = _journal(path) if is_journal else _database(path, optuna.storages)
         names = optuna.get_all_study_names(storage)
         study = optuna.load_study(
             study_name=_chosen(path, names, name), storage=storage
@@ -93,10 +93,22 @@ def load_optuna(database: str | Path, name: str | None = None) -> Any:
     except Exception as error:
         # Optuna and SQLAlchemy raise what they like on bytes that nobody has checked.
         raise UserError(
-            f"{str(path)!r} cannot be read as a database of Optuna: "
-            f"{on_one_line(error)}."
+            f"{str(path)!r} cannot be read as a study of Optuna: {on_one_line(error)}."
         ) from error
     return study
+
+
+def _journal(path: Path) -> Any:
+    journal = importlib.import_module("optuna.storages.journal")
+    storages = importlib.import_module("optuna.storages")
+    return storages.JournalStorage(journal.JournalFileBackend(str(path)))
+
+
+def _database(path: Path, storages: Any) -> Any:
+    with closing(_opened(path)) as connection:
+        _check_tables(connection)
+    creator = {"creator": lambda: _opened(path)}
+    return storages.RDBStorage("sqlite://", creator, skip_table_creation=True)
 
 
 def _opened(path: Path) -> sqlite3.Connection:

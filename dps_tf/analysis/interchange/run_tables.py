@@ -58,6 +58,7 @@ class Runs:
         notes: sentences on what could not be read.
         step_budget: steps that each run was given; 0 if unknown.
         training_examples: size of the training set; 0 if unknown.
+        direction: `minimize` or `maximize` where the source states it, or "".
     """
 
     trials: pd.DataFrame
@@ -67,6 +68,7 @@ class Runs:
     notes: tuple[str, ...] = ()
     step_budget: int = 0
     training_examples: int = 0
+    direction: str = ""
 
     def by_cell(self) -> list[Runs]:
         """Returns the runs of each cell, checked, with all columns.
@@ -157,7 +159,17 @@ def join(parts: Iterable[Runs]) -> Runs:
         ", ".join(dict.fromkeys(part.origin for part in sets))[:200],
         space,
         tuple(note for part in sets for note in part.notes),
+        direction=_one_direction(sets),
     )
+
+
+def _one_direction(sets: Iterable[Runs]) -> str:
+    stated = sorted({part.direction for part in sets} - {""})
+    if len(stated) > 1:
+        raise UserError(
+            "the sources state minimize and maximize: join only runs of one direction."
+        )
+    return "".join(stated)
 
 
 def read_runs(folder: str | Path) -> Runs:

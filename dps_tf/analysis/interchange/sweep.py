@@ -17,8 +17,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,14 @@ class CellRuns:
         origin: source of the runs.
         goal: the goal that the runs had to reach.
         read: returns the runs, as `Runs.by_cell` does.
+        names: names of the runs by number, where they have names.
     """
 
     cell: str
     origin: str
     goal: Goal
     read: Callable[[], Runs]
+    names: Mapping[int, str] = field(default_factory=dict)
 
 
 def write_runs(
@@ -100,7 +102,14 @@ def write_runs(
     """
     with named(runs.origin):
         require_metric(runs.evaluations, goal.metric)
+        if runs.direction not in ("", goal.direction):
+            raise UserError(
+                f"the source states to {runs.direction}, and the goal is {goal}: "
+                f"{runs.direction} it."
+            )
     cells = []
+    by_name = runs.trials["trial"] if runs.trials.index.name == "run" else pd.Series()
+    names = {number: str(name) for name, number in by_name.items()}
     by_cell = runs.by_cell()
     for note in by_cell[0].notes:
         progress(f"note: {note}")
@@ -112,7 +121,7 @@ def write_runs(
         origin = f"{runs.origin} ({_digest(evaluated)})"
         name = cell_name(evaluated.trials.iloc[0].to_dict())
         cells.append(
-            CellRuns(name, origin, goal, functools.partial(replace, evaluated))
+            CellRuns(name, origin, goal, functools.partial(replace, evaluated), names)
         )
     return write_cells(str(sweep_dir), runs.origin, cells, progress)
 
@@ -171,10 +180,30 @@ def write_cells(
         if written[cell_runs.cell]:
             tables = cell_tables(cell_runs.read(), cell_runs.goal)
             _write(files, place, tables, source)
+            for note in _open_ends(tables.trials, cell_runs.names):
+                progress(f"note: {cell_runs.cell}: {note}")
             trials, evaluations = len(tables.trials), len(tables.curves)
             text = f"{trials:,} trials, {evaluations:,} evaluations"
         progress(f"{number} of {len(cells)}: {cell_runs.cell}: {text}")
     return written
+
+
+def _open_ends(trials: pd.DataFrame, names: Mapping[int, str]) -> Iterator[str]:
+    """Yields notes on trials that leave K* open, and on a K* of 0."""
+    best = trials["steps_to_result"].min()
+    if best == 0:
+        yield "K* is 0: it was met before any update, or steps do not count updates."
+    ends = trials["end_step"].where(trials["outcome"] == "censored")
+    early = trials.assign(end=ends)[ends < (np.inf if pd.isna(best) else best)]
+    if len(early):
+        first = [
+            f"{names.get(trial, trial)!r} at step {end:g}"
+            for trial, end in early[["trial", "end"]].to_numpy().tolist()[:5]
+        ]
+        yield (
+            f"K* is only bounded, as {len(early)} of its trials ended before they met "
+            f"the goal: {', '.join(first)}{', ...' if len(early) > 5 else ''}."
+        )
 
 
 def _start(

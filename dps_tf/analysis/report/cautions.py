@@ -142,8 +142,9 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
     names = sorted({n for text in at_end["at_boundary"] for n in text.split(",")})
     yield from _for_cells(
         f"Best {and_list(names)} at the boundary",
-        "The best value lies within 5 % of an end of its range, on its scale: a wider "
-        "range may give a smaller K*. In fits and figures such a K* is an upper bound.",
+        "The best value lies within 5 % of an end of its range, on its scale, or is the "
+        "last that was tried: a wider range may give a smaller K*. In fits and figures "
+        "such a K* is an upper bound.",
         at_end,
     )
     steps, interval = cells["steps_to_result"], cells["evaluation_interval"]
@@ -155,7 +156,7 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
         "K* is the first evaluation, or half of all trials met the goal there: an "
         "untrained network might meet it too. Choose a stricter goal, or evaluate "
         "earlier.",
-        cells[at_once & (interval > 0)],
+        cells[at_once & ((interval > 0) | (steps == 0).fillna(False))],
     )
     yield from _alone(cells)
     yield from _for_cells(
