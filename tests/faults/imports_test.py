@@ -1,0 +1,349 @@
+"""Runs of others at an edge: is what the source says read, and nothing wrong silent?
+
+Each case is a kind of record that other tools have misread in public; its kin are
+generated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.plugins.hparams import summary_v2
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from dps_tf.analysis.interchange.event_files import from_tensorboard
+from dps_tf.analysis.interchange.optuna_studies import from_optuna, load_optuna
+from dps_tf.analysis.interchange.run_tables import read_runs
+from dps_tf.analysis.interchange.runs import Run, runs_of
+from dps_tf.analysis.interchange.sweep import write_runs
+from dps_tf.analysis.loading import load
+from dps_tf.core import Goal, UserError
+from tests.faults.recorded_runs import METRIC, check_sentence
+
+pytestmark = pytest.mark.fault
+GOAL = Goal(METRIC, 0.1)
+TRIALS = "trial,workload,optimizer,batch_size,learning_rate\n0,w,sgd,8,0.1\n"
+
+
+def write_log(
+    path: Path,
+    points: Sequence[tuple[int, float]] = (),
+    tag: str = "val/error",
+    restart: int | None = None,
+    hparams: dict[str, float] | None = None,
+) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        writer = RecordWriter(file)
+        events = [event_pb2.Event(wall_time=1.0, file_version="brain.Event:2")]
+        if restart is not None:
+            mark = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            events.append(event_pb2.Event(step=restart, session_log=mark))
+        if hparams:
+            events.append(event_pb2.Event(summary=summary_v2.hparams_pb(hparams)))
+        for step, number in points:
+            value = summary_pb2.Summary.Value(tag=tag, simple_value=number)
+            summary = summary_pb2.Summary(value=[value])
+            events.append(event_pb2.Event(step=step, summary=summary))
+        for event in events:
+            writer.write(event.SerializeToString())
+
+
+def written(runs, tmp_path: Path, goal: Goal = GOAL) -> tuple[pd.Series, str]:
+    """Returns the result of the only cell, and the lines that were said."""
+    lines: list[str] = []
+    write_runs(runs, tmp_path / "sweep", goal, lines.append)
+    [row] = [row for _, row in load(tmp_path / "sweep").results.iterrows()]
+    return row, "\n".join(lines)
+
+
+def from_text(folder: Path, rows: str, trials: str = TRIALS):
+    folder.mkdir(exist_ok=True)
+    (folder / "trials.csv").write_text(trials)
+    (folder / "evaluations.csv").write_text(f"trial,step,{METRIC}\n{rows}")
+    return read_runs(folder)
+
+
+# The precision of the source
+
+
+@pytest.mark.parametrize("source", ["tensorboard", "parquet", "optuna", "text"])
+def test_a_goal_of_decimals_is_met_by_its_float32(tmp_path, source):
+    curve = [(10, 0.3), (20, np.float32(0.1)), (30, 0.05)]
+    if source == "tensorboard":
+        write_log(tmp_path / "a" / "tfevents.1", curve)
+        runs = from_tensorboard(tmp_path, batch_size=8)
+    elif source == "optuna":
+        runs = from_optuna(
+            study_of([curve]), METRIC, steps_per_report=1, first_report=1, batch_size=8
+        )
+    else:
+        values = [np.float32(x) for _, x in curve]
+        rows = "".join(
+            f"0,{s},{float(x)!r}\n" for (s, _), x in zip(curve, values, strict=True)
+        )
+        runs = from_text(tmp_path / "in", rows)
+        if source == "parquet":
+            frame = runs.evaluations.astype({METRIC: np.float32})
+            frame.to_parquet(tmp_path / "in" / "evaluations.parquet")
+            (tmp_path / "in" / "evaluations.csv").unlink()
+            runs = read_runs(tmp_path / "in")
+    row, _ = written(runs, tmp_path)
+    assert (row["bracket_low"], row["steps_to_result"]) == (10, 20)
+
+
+@pytest.mark.parametrize("threshold", np.random.default_rng(0).random(20).round(3))
+def test_the_neighbours_of_a_float32_do_not_meet_an_equal_goal(threshold):
+    single = np.float32(threshold)
+    for direction, way in (("minimize", 1), ("maximize", -1)):
+        goal = Goal("a/b", float(threshold), direction)
+        beyond = float(np.nextafter(single, np.float32(way * np.inf)))
+        assert goal.reaches(float(single)) and not goal.reaches(beyond)
+        strict = Goal("a/b", float(threshold), direction, inclusive=False)
+        better = float(np.nextafter(single, np.float32(-way * np.inf)))
+        values = np.array([float(single), better, math.nan])
+        assert strict.reaches(values).tolist() == [False, True, False]
+
+
+# TensorBoard
+
+
+@pytest.mark.parametrize("restart", [41, 61, 201])
+def test_events_after_a_restart_mark_replace_later_ones(tmp_path, restart):
+    first = [(10 * n, 0.5 if n < 8 else 0.05) for n in range(1, 13)]
+    again = [(step, 0.3) for step in range(restart + 9, 260, 10)] + [(300, 0.05)]
+    write_log(tmp_path / "r" / "tfevents.1", first)
+    write_log(tmp_path / "r" / "tfevents.2", again, restart=restart)
+    row, said = written(from_tensorboard(tmp_path, batch_size=8), tmp_path)
+    kept = [step for step, x in [*first[: (restart - 1) // 10], *again] if x <= 0.1]
+    assert row["steps_to_result"] == min(kept)
+    assert ("restarts at step" in said) == (restart < 120)
+
+
+def test_steps_that_go_back_without_a_mark_are_named(tmp_path):
+    write_log(tmp_path / "r" / "tfevents.1", [(10, 0.5), (20, 0.4)])
+    write_log(tmp_path / "r" / "tfevents.2", [(10, 0.3), (30, 0.05)])
+    _, said = written(from_tensorboard(tmp_path, batch_size=8), tmp_path)
+    assert "go back without a restart mark" in said
+
+
+@pytest.mark.parametrize(
+    ("below", "metric"),
+    [
+        ("error_val", METRIC),  # add_scalars of PyTorch
+        ("error/val", METRIC),  # of tensorboardX
+        ("eval", METRIC),  # of TensorFlow's estimators
+        ("validation", METRIC),
+        ("error_ema", "logged/error_ema"),
+    ],
+)
+def test_folders_that_a_writer_makes_are_one_run(tmp_path, below, metric):
+    logs = tmp_path / "logs"
+    for name in ("one", "two"):
+        write_log(logs / name / "tfevents.1")
+        write_log(logs / name / below / "tfevents.1", [(10, 0.4), (20, 0.1)], "error")
+    runs = from_tensorboard(logs, batch_size=8)
+    assert runs.trials.index.tolist() == ["one", "two"]
+    row, _ = written(runs, tmp_path, Goal(metric, 0.1, "minimize"))
+    assert (row["trials"], row["steps_to_result"]) == (2, 20)
+
+
+def test_add_hparams_gives_metaparameters_and_no_result_at_step_0(tmp_path):
+    write_log(tmp_path / "a" / "tfevents.1", [(10, 0.4), (20, 0.1)])
+    rate = {"learning_rate": 0.5}
+    write_log(tmp_path / "a" / "17.25" / "tfevents.1", [(0, 0.01)], hparams=rate)
+    runs = from_tensorboard(tmp_path, batch_size=8)
+    assert runs.trials["learning_rate"].to_dict() == {"a": 0.5}
+    assert written(runs, tmp_path)[0]["steps_to_result"] == 20
+
+
+def test_splits_around_all_runs_are_parts_of_each(tmp_path):
+    for split, error in (("train", 0.01), ("val", 0.1)):
+        for run in "ab":
+            path = tmp_path / "logs" / split / run / "tfevents.1"
+            write_log(path, [(10, error)], "error")
+    runs = from_tensorboard(tmp_path / "logs", batch_size=8)
+    assert runs.trials.index.tolist() == ["a", "b"]
+    assert set(runs.evaluations) == {"trial", "step", "train/error", METRIC}
+
+
+def test_runs_without_an_evaluation_are_no_trials_and_named(tmp_path):
+    write_log(tmp_path / "a" / "tfevents.1", [(10, 0.1)])
+    write_log(tmp_path / "crashed" / "tfevents.1")
+    row, said = written(from_tensorboard(tmp_path, batch_size=8), tmp_path)
+    assert row["trials"] == 1 and row["steps_bound"] == "" and "'crashed'" in said
+
+
+# Directions
+
+
+def study_of(curves, direction="minimize", **options) -> optuna.Study:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction=direction, **options)
+    for curve in curves:
+        trial = study.ask()
+        for step, value in curve:
+            trial.report(value, step)
+        study.tell(trial, curve[-1][1])
+    return study
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_the_direction_of_a_study_is_read_and_not_contradicted(tmp_path, direction):
+    study = study_of([[(10, 0.4), (20, 0.6)]], direction)
+    runs = from_optuna(
+        study, "validation/q", steps_per_report=1, first_report=1, batch_size=8
+    )
+    assert runs.direction == direction
+    other = {"minimize": "maximize", "maximize": "minimize"}[direction]
+    with pytest.raises(UserError, match=f"states to {direction}") as refusal:
+        write_runs(runs, tmp_path / "s", Goal("validation/q", 0.5, other))
+    check_sentence(refusal.value)
+    row, _ = written(runs, tmp_path, Goal("validation/q", 0.5, direction))
+    assert row["steps_to_result"] == {"minimize": 10, "maximize": 20}[direction]
+
+
+def test_a_journal_of_optuna_is_read_and_not_written_to(tmp_path):
+    from optuna.storages.journal import JournalFileBackend
+
+    path = tmp_path / "journal.log"
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+    study_of([[(10, 0.4), (20, 0.1)]], storage=storage, study_name="mine")
+    before = path.read_bytes()
+    study = load_optuna(path)
+    runs = from_optuna(study, METRIC, steps_per_report=1, first_report=1, batch_size=8)
+    assert runs.evaluations["step"].tolist() == [10, 20]
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+# Values and steps of tables
+
+
+@pytest.mark.parametrize("value", ["NaN", "nan", "-Infinity", "inf", "-inf"])
+@pytest.mark.parametrize("others", ["0.5", "x"])
+def test_a_run_that_ends_with_no_finite_value_has_diverged(tmp_path, value, others):
+    rows = f"0,10,{value if others == 'x' else others}\n0,20,{value}\n"
+    row, said = written(from_text(tmp_path / "in", rows), tmp_path)
+    assert row["infeasible"] == 1 and row["steps_bound"] == "", said
+    assert pd.isna(row["steps_to_result"])
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity"])
+def test_a_gap_before_finite_values_is_named_and_no_divergence(tmp_path, value):
+    rows = f"0,10,0.5\n0,20,{value}\n0,30,0.1\n"
+    row, said = written(from_text(tmp_path / "in", rows), tmp_path)
+    assert (row["bracket_low"], row["steps_to_result"]) == (10, 30)
+    assert "1 such values count as not measured" in said
+
+
+def test_an_empty_field_is_no_divergence(tmp_path):
+    row, _ = written(from_text(tmp_path / "in", "0,10,0.5\n0,20,\n"), tmp_path)
+    assert row["infeasible"] == 0
+
+
+def test_nan_of_parquet_is_a_value_and_null_is_none(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for name, lost in (("nan", math.nan), ("null", None)):
+        from_text(tmp_path / name, "0,10,0.5\n")
+        (tmp_path / name / "evaluations.csv").unlink()
+        table = pa.table({"trial": [0, 0], "step": [10, 20], METRIC: [0.5, lost]})
+        pq.write_table(table, tmp_path / name / "evaluations.parquet")
+        (tmp_path / f"of_{name}").mkdir()
+        row, _ = written(read_runs(tmp_path / name), tmp_path / f"of_{name}")
+        assert row["infeasible"] == (name == "nan")
+
+
+def test_rows_of_one_step_that_hold_different_metrics_are_one_evaluation(tmp_path):
+    folder = tmp_path / "in"
+    from_text(folder, "")
+    (folder / "evaluations.csv").write_text(
+        f"trial,step,{METRIC},train/loss\n0,10,0.1,\n0,10,,0.3\n"
+    )
+    row, said = written(read_runs(folder), tmp_path)
+    assert row["steps_to_result"] == 10 and "several values" not in said
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("0,100,0.5\n0,200,0.3\n0,50,0.4\n0,250,0.1\n", "trial 0 go back to 50"),
+        ("0,10,0.5\n0,10,0.3\n0,20,0.1\n", "several values of a metric at step 10"),
+        ("0,0,0.1\n", "K* is 0"),
+    ],
+)
+def test_steps_that_may_not_count_updates_are_named(tmp_path, rows, said):
+    assert said in written(from_text(tmp_path / "in", rows), tmp_path)[1]
+
+
+def test_steps_that_are_all_0_are_refused(tmp_path):
+    runs = from_text(tmp_path / "in", "0,0,.5\n0,0,.3\n0,0,.08\n")
+    with pytest.raises(UserError, match="trial 0 are all at step 0") as refusal:
+        write_runs(runs, tmp_path / "s", GOAL)
+    check_sentence(refusal.value)
+
+
+# Bounds and ends
+
+
+def test_the_trials_that_leave_k_star_open_are_named(tmp_path):
+    trials = TRIALS + "1,w,sgd,8,0.2\n"
+    runs = from_text(tmp_path / "in", "0,10,0.5\n0,20,0.1\n", trials)
+    row, said = written(runs, tmp_path)
+    assert row["steps_low"] < 20 and "1 of its trials ended" in said
+    assert "'1' at step 0" in said or "1 at step 0" in said
+
+
+@pytest.mark.parametrize("best", [0, 1, 2, 5])
+@pytest.mark.parametrize("rates", [[0.1, 0.3], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]])
+def test_a_winner_at_the_end_of_what_was_tried_is_an_upper_bound(tmp_path, best, rates):
+    best = min(best, len(rates) - 1)
+    curve = pd.DataFrame({"step": [10, 20, 30], METRIC: [0.5, 0.3, 0.1]})
+    early = curve.assign(**{METRIC: 0.05})
+    runs = runs_of(
+        [
+            Run(str(n), early if n == best else curve, {"learning_rate": rate})
+            for n, rate in enumerate(rates)
+        ],
+        "here",
+        batch_size=8,
+    )
+    row, _ = written(runs, tmp_path)
+    at_end = best in (0, len(rates) - 1)
+    assert row["at_boundary"] == ("learning_rate" if at_end else "")
+
+
+def test_a_categorical_rate_of_a_study_has_ends(tmp_path):
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study()
+    for rate in (0.1, 0.2, 0.4):
+        study.enqueue_trial({"learning_rate": rate})
+        trial = study.ask(
+            {
+                "learning_rate": optuna.distributions.CategoricalDistribution(
+                    (0.1, 0.2, 0.4)
+                )
+            }
+        )
+        trial.report(0.5, 10)
+        trial.report(0.1 if rate == 0.4 else 0.3, 20)
+        study.tell(trial, 0.1)
+    runs = from_optuna(study, METRIC, steps_per_report=1, first_report=1, batch_size=8)
+    assert written(runs, tmp_path)[0]["at_boundary"] == "learning_rate"
+
+
+def test_a_file_with_a_byte_order_mark_is_read(tmp_path):
+    folder = tmp_path / "in"
+    from_text(folder, "0,10,0.5\n0,20,0.1\n")
+    for name in ("trials.csv", "evaluations.csv"):
+        path = folder / name
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert written(read_runs(folder), tmp_path)[0]["steps_to_result"] == 20
