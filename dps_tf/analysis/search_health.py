@@ -52,7 +52,8 @@ def at_boundary(
     texts = studies["space"].to_numpy(object)
     spaces = {text: Space.from_dict(json.loads(text)) for text in set(texts)}
     rates = [name for name in metaparameter_names(trials) if is_rate(name)]
-    tried = trials[rates].groupby(codes).agg(["min", "max"]).reindex(range(len(best)))
+    by_cell, cells = trials[rates].groupby(codes), range(len(best))
+    least, greatest = by_cell.min().reindex(cells), by_cell.max().reindex(cells)
     columns = {name for space in spaces.values() for name in space.names} | set(rates)
     values = {
         name: best[name].to_numpy(np.float64)
@@ -65,7 +66,7 @@ def at_boundary(
         point = {name: float(column[position]) for name, column in values.items()}
         at_end = _ends(space, point)
         for name in rates:
-            low, high = tried[name].iloc[position]
+            low, high = least[name].iloc[position], greatest[name].iloc[position]
             if name not in space.names and low < high and point[name] in (low, high):
                 at_end.append(name)
         names.append(",".join(at_end) if reached[position] else "")

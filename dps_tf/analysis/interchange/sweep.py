@@ -190,14 +190,14 @@ def write_cells(
 
 def _open_ends(trials: pd.DataFrame, names: Mapping[int, str]) -> Iterator[str]:
     """Yields notes on trials that leave K* open, and on a K* of 0."""
-    best = trials["steps_to_result"].min()
+    best = trials["steps_to_result"].astype("Float64").fillna(np.inf).min()
     if best == 0:
         yield "K* is 0: it was met before any update, or steps do not count updates."
     ends = trials["end_step"].where(trials["outcome"] == "censored")
-    early = trials.assign(end=ends)[ends < (np.inf if pd.isna(best) else best)]
+    early = trials.assign(end=ends)[ends < best]
     if len(early):
         first = [
-            f"{names.get(trial, trial)!r} at step {end:g}"
+            f"{names.get(trial, int(trial))!r} at step {end:g}"
             for trial, end in early[["trial", "end"]].to_numpy().tolist()[:5]
         ]
         yield (

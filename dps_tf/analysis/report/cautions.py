@@ -143,8 +143,8 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
     yield from _for_cells(
         f"Best {and_list(names)} at the boundary",
         "The best value lies within 5 % of an end of its range, on its scale, or is "
-        "the last that was tried: a wider range may give a smaller K*. In fits and figures "
-        "such a K* is an upper bound.",
+        "the last that was tried: a wider range may give a smaller K*. In fits and "
+        "figures such a K* is an upper bound.",
         at_end,
     )
     steps, interval = cells["steps_to_result"], cells["evaluation_interval"]
