@@ -9,7 +9,6 @@ Seconds come from measured step times.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -22,12 +21,13 @@ from scipy.special import softmax
 from dps_tf.analysis import step_times
 from dps_tf.analysis.law.fit import tails
 from dps_tf.analysis.tables import Codes, Floats
+from dps_tf.core import Cell
 from dps_tf.store import StudyReader
 
 LEVEL = 0.8
 WORK = ("curve", "batch_size", "trials", "steps", "seconds")
-"""Columns of measured cells: steps and seconds are totals over all trials and slots,
-evaluations included."""
+"""Columns of measured cells: a `Curve`, or what else tells curves apart; steps and
+seconds are totals over all trials and slots, evaluations included."""
 SPREADS = (0.15, 0.3, 0.6, 1.0)
 """Octaves by which log2 c1 and log2 c1/c2 of curves of one sweep scatter."""
 NOISES = (0.15, 0.3, 0.5)
@@ -40,21 +40,9 @@ al. 2021."""
 _ROUNDS = 30
 _LARGEST_STEP = 3.0  # Octaves, of one round of Gauss-Newton.
 _DRAWS = 1_000
-_NAME = re.compile(r"(.+-seed\d+)-b(\d+)(-s.+)")
-"""Form of the name of a cell; see `Cell.name`."""
 
 
-def curve_and_size(cell: str) -> tuple[str, int]:
-    """Returns the curve and the batch size of a cell, from its name.
-
-    >>> curve_and_size("mlp-sgd-none-seed0-b64-s0.0")
-    ('mlp-sgd-none-seed0-s0.0', 64)
-    """
-    parts = _NAME.fullmatch(cell)
-    return (f"{parts[1]}{parts[3]}", int(parts[2])) if parts else (cell, 1)
-
-
-def recorded_work(study: StudyReader, cell: str) -> dict[str, Any] | None:
+def recorded_work(study: StudyReader) -> dict[str, Any] | None:
     """Returns the work of a closed cell, one row with the columns of WORK, else None.
 
     `trials` is the number that the study asked for, and `steps` includes those of the
@@ -63,12 +51,12 @@ def recorded_work(study: StudyReader, cell: str) -> dict[str, Any] | None:
     tables = study.closed(("trials", "work"))
     if tables is None or not (steps := tables["trials"]["end_step"].sum()):
         return None
-    curve, batch_size = curve_and_size(cell)
+    cell = Cell.from_json(tables["studies"].to_dict("records")[0])
     points, work = tables["studies"]["points"].iloc[0], tables["work"]
     seconds = work[(work["quantity"] == "seconds") & work["trial"].isna()]["value"]
     return {
-        "curve": curve,
-        "batch_size": batch_size,
+        "curve": cell.curve,
+        "batch_size": cell.batch_size,
         "trials": len(tables["trials"]) if pd.isna(points) else int(points),
         "steps": int(steps),
         "seconds": float(seconds.sum(min_count=1)),
@@ -121,9 +109,7 @@ def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
     One draw is joint for all cells, and includes the noise. `done` has the columns of
     WORK except seconds, and at least one row; `waiting` has curve and batch_size.
     """
-    # Curves that differ in their seed alone follow one law.
-    curves = pd.concat([done["curve"], waiting["curve"]])
-    index, laws = pd.factorize(curves.str.replace(r"-seed\d+", "", regex=True))
+    index, laws = pd.factorize(pd.concat([done["curve"], waiting["curve"]]))
     known, asked = index[: len(done)], index[len(done) :]
     measured = done["steps"] / done["trials"]
     fits = steps_posterior(known, done["batch_size"], measured, len(laws))

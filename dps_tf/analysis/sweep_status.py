@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.plan import WORK, curve_and_size, forecast, interval_of
+from dps_tf.analysis.plan import WORK, forecast, interval_of
 from dps_tf.analysis.tables import Floats, study_goal
 from dps_tf.core import (
     OUTCOMES,
+    Curve,
     StudyResult,
     StudySpecification,
     duration,
@@ -40,6 +41,8 @@ class CellStatus:
 
     Attributes:
         name: name of the cell.
+        curve: the curve of the cell; None where no record says it.
+        batch_size: batch size of the cell; 1 where no record says it.
         closed: whether the cell is finished, with tables that are intact.
         outcomes: number of trials by outcome; `running` counts those of an open study
             that have to go on. Empty where no trial has begun.
@@ -59,6 +62,8 @@ class CellStatus:
     """
 
     name: str
+    curve: Curve | None = None
+    batch_size: int = 1
     closed: bool = False
     outcomes: dict[str, int] = field(default_factory=dict)
     steps_to_result: int | None = None
@@ -120,12 +125,7 @@ def sweep_status(files: FileSystem, sweep: SweepReader) -> list[CellStatus]:
     """
     # Cells of an earlier configuration of the same directory come last.
     names = dict.fromkeys([*sweep.planned, *sweep.studies])
-    return [
-        _cell_status(files, sweep.studies[name], name)
-        if name in sweep.studies
-        else CellStatus(name)
-        for name in names
-    ]
+    return [_cell_status(files, sweep, name) for name in names]
 
 
 def merged_status(sweeps: Sequence[Sequence[CellStatus]]) -> list[CellStatus]:
@@ -171,13 +171,13 @@ def _predicted_left(
 ) -> Floats | None:
     """Returns draws of the seconds left, [d]; None without a finished, timed cell."""
     rows = [
-        (*curve_and_size(cell.name), 1, cell.steps, cell.seconds)
+        (cell.curve or cell.name, cell.batch_size, 1, cell.steps, cell.seconds)
         for cell in finished
         if cell.steps
     ]
     if not rows:
         return None
-    asked = [(*curve_and_size(cell.name), 1) for cell in waiting]
+    asked = [(cell.curve or cell.name, cell.batch_size, 1) for cell in waiting]
     done = pd.DataFrame(rows, columns=list(WORK))
     _, total_seconds = forecast(done, pd.DataFrame(asked, columns=list(WORK[:3])))
     if total_seconds is None:
@@ -190,7 +190,18 @@ def _predicted_left(
     return np.asarray(seconds_left.sum(axis=1), np.float64)
 
 
-def _cell_status(files: FileSystem, study: StudyReader, name: str) -> CellStatus:
+def _cell_status(files: FileSystem, sweep: SweepReader, name: str) -> CellStatus:
+    study = sweep.studies.get(name)
+    status = CellStatus(name) if study is None else _study_status(files, study, name)
+    cell = sweep.identities.get(name)
+    if study is not None and study.specification is not None:
+        cell = study.specification.cell
+    if cell is None:
+        return status
+    return replace(status, curve=cell.curve, batch_size=cell.batch_size)
+
+
+def _study_status(files: FileSystem, study: StudyReader, name: str) -> CellStatus:
     closed = study.closed(("trials", "work"))
     if closed is not None:
         return _closed_status(study, closed, name)

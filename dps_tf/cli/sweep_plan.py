@@ -54,7 +54,7 @@ class SweepRecords:
         for name in self.files.list_names(layout.cells):
             if name not in self._rows:
                 study = StudyReader(self.files, layout.cell(name))
-                if (row := plan.recorded_work(study, name)) is not None:
+                if (row := plan.recorded_work(study)) is not None:
                     self._rows[name] = row
         return pd.DataFrame(list(self._rows.values()), columns=list(plan.WORK))
 
@@ -77,7 +77,7 @@ def asked_cells(studies: Sequence[StudySpecification]) -> pd.DataFrame:
     rows = [
         {
             "cell": study.cell.name,
-            "curve": plan.curve_and_size(study.cell.name)[0],
+            "curve": study.cell.curve,
             "batch_size": study.cell.batch_size,
             "trials": study.rule.points,
             "draws": study.rule.draws_limit,
@@ -107,7 +107,8 @@ def like(place: str) -> pd.DataFrame:
             f"--like={place} has no finished cell: name a sweep that has one, or a "
             "table of published curves that ends in .csv."
         )
-    return done.assign(curve=place + ": " + done["curve"])
+    # Curves of several places may be equal, and are not taken to be.
+    return done.assign(curve=[(place, curve) for curve in done["curve"]])
 
 
 def plan_text(
@@ -149,7 +150,7 @@ def _seconds(
         pd.Series(calibration.steps), waiting["batch_size"]
     )
     evaluation = calibration.evaluation / waiting["interval"].to_numpy(np.float64)
-    is_pruned = ~waiting["curve"].str.contains("-none-seed").to_numpy(bool)
+    is_pruned = np.array([curve.is_pruned for curve in waiting["curve"]])
     per_trial = steps * (per_step + evaluation) + calibration.pruning * is_pruned
     slots = np.minimum(calibration.slots, trials)
     return np.asarray(per_trial * trials / slots + calibration.start_up, np.float64)

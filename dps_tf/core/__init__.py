@@ -7,6 +7,7 @@ from dps_tf.core.cell import (
     CELL_TYPES,
     DENSE,
     Cell,
+    Curve,
     axis_part,
     cell_key,
     checked_name,

@@ -27,6 +27,25 @@ def checked_name(kind: str, name: str) -> str:
     return name
 
 
+@dataclass(frozen=True)
+class Curve:
+    """The cells that are equal in all but the batch size and the seed.
+
+    The attributes are those of `Cell`. A label is made where a curve is drawn.
+    """
+
+    workload: str
+    optimizer: str
+    sparsity_method: str
+    sparsity: float
+    axes: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_pruned(self) -> bool:
+        """Whether the networks are pruned."""
+        return self.sparsity_method != DENSE
+
+
 @dataclass(frozen=True, order=True)
 class Cell:
     """A cell of a sweep; its fields except `axes` are the first columns of tables.
@@ -81,6 +100,17 @@ class Cell:
             f"{self.workload}-{self.optimizer}-{self.sparsity_method}"
             f"-seed{self.seed}-b{self.batch_size}-s{self.sparsity!r}{axes}"
         )
+
+    @property
+    def curve(self) -> Curve:
+        """The curve that the cell is a point of.
+
+        >>> cell = Cell("mlp", "sgd", "none", 0, 64, 0.0)
+        >>> cell.curve == Cell("mlp", "sgd", "none", 1, 128, 0.0).curve
+        True
+        """
+        names = [field.name for field in fields(Curve)]
+        return Curve(**{name: getattr(self, name) for name in names})
 
     def to_json(self) -> dict[str, Any]:
         """Returns the identity columns of the result tables, for `from_json`."""

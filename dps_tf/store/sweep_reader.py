@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from dps_tf.core import CELL_KEY, UserError, cell_key, check_known, is_axis
+from dps_tf.core import CELL_KEY, Cell, UserError, cell_key, check_known, is_axis
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout, is_name
@@ -123,6 +123,16 @@ class SweepReader:
         """
         begun = (study.specification for study in self.studies.values())
         return next((study.intra_op_threads for study in begun if study), None)
+
+    @functools.cached_property
+    def identities(self) -> dict[str, Cell]:
+        """The planned cells by name; empty for imported runs."""
+        try:
+            stored = read_json(self._files, self.layout.sweep).get("identities", [])
+        except (FileNotFoundError, DamagedError):
+            return {}
+        cells = map(Cell.from_json, stored)
+        return {cell.name: cell for cell in cells}
 
     def configuration(self) -> str:
         """Returns the resolved gin configuration; '' where there is none."""

@@ -311,8 +311,9 @@ def start_sweep(
     files.remove_stale(layout.root)
     mark(files, layout)
     files.write_atomic(layout.config, gin_text.encode())
-    cells = [study.cell.name for study in sweep.studies]
-    write_json(files, layout.sweep, {"cells": cells})
+    cells = [study.cell for study in sweep.studies]
+    names, identities = [c.name for c in cells], [c.to_json() for c in cells]
+    write_json(files, layout.sweep, {"cells": names, "identities": identities})
 
 
 def mark(files: FileSystem, layout: SweepLayout) -> None:

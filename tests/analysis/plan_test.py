@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis.plan import predicted_steps
+from dps_tf.core import Cell
 from tests.packaging.source_tree import SOURCE_TREE
 
 RECORDED = (
@@ -38,8 +39,8 @@ def recorded_work(name: str) -> pd.DataFrame:
     keys = [column for column in [*IDENTITY, *axes] if column in trials.columns]
     texts = trials[keys].astype(str).agg("|".join, axis=1)
     seeds = trials["seed"].astype(str) if "seed" in trials else "0"
-    trials = trials.assign(curve=texts + "-seed" + seeds)
-    cell = ["curve", "batch_size"]
+    trials = trials.assign(curve=texts, of_seed=seeds)
+    cell = ["curve", "of_seed", "batch_size"]
     last = trials.groupby(cell)["steps_to_result"].transform("max")
     share = np.where(trials["outcome"] == "infeasible", 0.3, 1.0)
     trials = trials.assign(end=trials["steps_to_result"].fillna(last * share))
@@ -71,12 +72,18 @@ def test_intervals_hold_what_they_say_on_recorded_sweeps():
     assert 0.7 <= np.mean(held) <= 0.9
 
 
+CURVES = ("a", 0), ("a", 1), ("b", 0)
+"""Workload and seed of cells."""
+
+
 def test_curves_that_differ_in_their_seed_alone_follow_one_law():
     sizes = 2.0 ** np.arange(3, 12)
-    done = pd.DataFrame({"curve": "a-seed0-s0.0", "batch_size": sizes, "trials": 1})
-    done["steps"] = 40_000 / sizes + 80
-    names = ["a-seed0-s0.0", "a-seed1-s0.0", "b-seed0-s0.0"]
-    waiting = pd.DataFrame({"curve": names, "batch_size": 64.0})
+    cells = [Cell(name, "sgd", "none", seed, 64, 0.0) for name, seed in CURVES]
+    done = pd.DataFrame(
+        {"batch_size": sizes, "trials": 1, "steps": 40_000 / sizes + 80}
+    )
+    done["curve"] = [cells[0].curve] * len(sizes)
+    waiting = pd.DataFrame({"curve": [c.curve for c in cells], "batch_size": 64.0})
     draws = np.log2(predicted_steps(done, waiting))
     own, further, other = np.ptp(np.quantile(draws, [0.1, 0.9], axis=0), axis=0)
     assert further < 1.2 * own < 0.6 * other

@@ -76,7 +76,7 @@ def test_finished_cells_predict_those_that_wait(small, tmp_path):
     assert list(found) == [CELL.format(1024)]
     run(tmp_path, (1024,))
     name = CELL.format(1024)
-    work = recorded_work(SweepReader(LocalFiles(), str(tmp_path)).studies[name], name)
+    work = recorded_work(SweepReader(LocalFiles(), str(tmp_path)).studies[name])
     _, low, high = found[name]
     assert low <= work["steps"] / work["trials"] <= high
 

@@ -17,7 +17,7 @@ from dps_tf.analysis.sweep_status import (
     progress_line,
     sweep_status,
 )
-from dps_tf.core import SweepSpecification
+from dps_tf.core import Cell, SweepSpecification
 from dps_tf.store import LocalFiles, SweepLayout, SweepReader, read_json, write_json
 from dps_tf.tuning.interruption import Interrupted
 from dps_tf.tuning.sweep import describe_shortfall, start_sweep
@@ -212,7 +212,8 @@ def test_the_command_reads_several_directories_and_tells_of_damage(tmp_path):
 
 
 def cell_of(batch_size, **fields):
-    return CellStatus(f"mlp-sgd-none-seed0-b{batch_size}-s0.0", **fields)
+    cell = Cell("mlp", "sgd", "none", 0, batch_size, 0.0)
+    return CellStatus(cell.name, cell.curve, batch_size, **fields)
 
 
 def test_time_left_of_a_sweep_counts_cells_that_run_and_those_that_wait():

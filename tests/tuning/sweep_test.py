@@ -11,7 +11,15 @@ from functools import partial
 import pytest
 
 from dps_tf.core import StudyResult, SweepSpecification, TrialResult, UserError
-from dps_tf.store import LocalFiles, Lock, LockLost, Owner, SweepLayout, read_json
+from dps_tf.store import (
+    LocalFiles,
+    Lock,
+    LockLost,
+    Owner,
+    SweepLayout,
+    SweepReader,
+    read_json,
+)
 from dps_tf.tuning import sweep
 from dps_tf.tuning.interruption import Interrupted
 from dps_tf.tuning.sweep import (
@@ -51,6 +59,8 @@ def test_cells_run_in_order_and_each_is_told(tmp_path):
     layout = SweepLayout(str(tmp_path))
     cells = read_json(LocalFiles(), layout.sweep)["cells"]
     assert cells == [study.cell.name for study in CELLS]
+    planned = SweepReader(LocalFiles(), str(tmp_path)).identities
+    assert planned == {study.cell.name: study.cell for study in CELLS}
     assert LocalFiles().read_bytes(layout.config) == GIN.encode()
 
 
