@@ -70,7 +70,7 @@ _LAZY = {
     "register_selection": ("dps_tf.sparsity", "register_selection"),
     "register_sparsity_method": ("dps_tf.sparsity", "register_sparsity_method"),
 }
-_WITHOUT_TENSORFLOW = ("dps_tf.core.", "dps_tf.cli.")
+_WITHOUT_TENSORFLOW = ("dps_tf.core.", "dps_tf.cli.", "dps_tf.analysis.")
 
 
 def __getattr__(name: str) -> Any:
@@ -83,3 +83,7 @@ def __getattr__(name: str) -> Any:
         # Hides TensorFlow's start-up lines, which `help` would show first.
         importlib.import_module("dps_tf._tensorflow").import_tensorflow()
     return getattr(importlib.import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -44,32 +44,23 @@ def main() -> int:
     # After the flags are checked: SciPy takes seconds to load.
     from dps_tf.analysis import fit_table
     from dps_tf.analysis.interchange.foreign_files import read_csv
-    from dps_tf.analysis.recommend import recommend
+    from dps_tf.analysis.recommend import recommend_curves
     from dps_tf.analysis.report.recommendation import write_tables
     from dps_tf.analysis.step_times import recorded_step_times
     from dps_tf.analysis.wording import number
     from dps_tf.cli.notebook import load
 
     given = read_csv(_STEP_TIMES.value) if _STEP_TIMES.value else None
-    given_by_curve = {} if given is None else fit_table.curves_of_table(given)
     if _CSV.value:
-        results, recorded = fit_table.read_table(_CSV.value), {}
+        results, recorded = fit_table.read_table(_CSV.value), None
     else:
         tables = load(*_SWEEP_DIRS.value)
         tell_of_damage(tables.problems, set())
-        results = tables.results
-        recorded = fit_table.curves_of_table(recorded_step_times(tables.work))
-    recommendations = {}
-    for name, points in fit_table.observations_by_curve(results).items():
-        # A table of one workload serves every curve, another one that of each name.
-        times = given if len(given_by_curve) == 1 else given_by_curve.get(name)
-        times = recorded.get(name) if given is None else times
-        if times is None:
-            raise UserError(
-                f"--step_times is missing: no time of a step is recorded of {name!r}."
-            )
-        found = recommend(points, times, _DEVICES.value, _DEADLINE.value)
-        recommendations[name] = found
+        results, recorded = tables.results, recorded_step_times(tables.work)
+    recommendations = recommend_curves(
+        results, given, recorded, _DEVICES.value, _DEADLINE.value
+    )
+    for name, found in recommendations.items():
         print(printable(f"{name}: {found}"))
         if not found.abstains:
             text = found.choices.to_string(index=False, float_format=number, na_rep="")

@@ -99,6 +99,10 @@ class TableFit:
             "common_exponent": self.exponent and self.exponent.to_json(),
         }
 
+    def __repr__(self) -> str:
+        """Returns what `python -m dps_tf.fit` prints."""
+        return text_of(self)
+
     @property
     def joined(self) -> dict[str, law.LawFit]:
         """The curves that are too short alone, as the joint fit has them."""

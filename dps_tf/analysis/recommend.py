@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.fit_table import curves_of_table
+from dps_tf.analysis.fit_table import curves_of_table, observations_by_curve
 from dps_tf.analysis.law import LEVEL, Draws, LawFit, Observations, fit_law
 from dps_tf.analysis.law.fit import tails
 from dps_tf.analysis.step_times import DRAWS, StepTimes, step_time_model
@@ -168,7 +168,7 @@ class Recommendation:
     abstains: str
     assumption: str
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """Returns the recommendation as a sentence."""
         if self.abstains:
             return f"No batch size is recommended: {self.abstains}."
@@ -215,6 +215,32 @@ def recommend(
     if not why:
         choices = _choices(fit, models[-1], candidates, deadline)
     return Recommendation(candidates, choices, why, models[-1].assumption)
+
+
+def recommend_curves(
+    results: pd.DataFrame,
+    step_times: pd.DataFrame | None,
+    recorded: pd.DataFrame | None,
+    devices: int,
+    deadline: float | None = None,
+) -> dict[str, Recommendation]:
+    """Returns the recommendation of each curve of a table; see `recommend`.
+
+    `recorded` are step times of the sweep, for those that are not given. A table of
+    one workload serves every curve, another one that of each name.
+    """
+    times = recorded if step_times is None else step_times
+    by_curve = {} if times is None else curves_of_table(times)
+    serves_all = step_times is not None and len(by_curve) == 1
+    recommendations = {}
+    for name, points in observations_by_curve(results).items():
+        own = step_times if serves_all else by_curve.get(name)
+        if own is None:
+            raise UserError(
+                f"step_times is missing: no time of a step is recorded of {name!r}."
+            )
+        recommendations[name] = recommend(points, own, devices, deadline)
+    return recommendations
 
 
 def _candidates(points: Observations, law: Draws, model: StepTimes) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import threading
 from collections.abc import Sequence
@@ -17,8 +18,11 @@ from dps_tf.core import UserError, check_known
 from dps_tf.store import files_for
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
+    from dps_tf.analysis.fit_table import TableFit
+    from dps_tf.analysis.recommend import Recommendation
     from dps_tf.core import Goal
     from dps_tf.probing.trained_trial import TrainedTrial
     from dps_tf.workloads.reading import SweepConfiguration
@@ -36,6 +40,36 @@ class Tables(loading.Tables):
         from dps_tf.analysis.report.headline import steps_figure
 
         return steps_figure(self.results)
+
+    def fit(self) -> TableFit:
+        """Returns the fits of c1/B + c2; `print` shows what the command `fit` does."""
+        from dps_tf.analysis.fit_table import fit_table
+
+        return fit_table(self.results)
+
+    def predict(self, batch_sizes: Sequence[float]) -> pd.DataFrame:
+        """Returns K* at further batch sizes; see `dps_tf.predict`."""
+        from dps_tf.analysis.recommend import predict
+
+        return predict(self, batch_sizes)
+
+    def recommend(
+        self,
+        devices: int = 1,
+        step_times: pd.DataFrame | None = None,
+        deadline: float | None = None,
+    ) -> dict[str, Recommendation]:
+        """Returns the batch size to train with on N devices, by curve.
+
+        `step_times` has batch_size, devices, seconds (of a step) and perhaps price (of
+        an hour); None stands for the times of the sweep itself. See
+        `analysis.recommend.recommend`.
+        """
+        from dps_tf.analysis.recommend import recommend_curves
+        from dps_tf.analysis.step_times import recorded_step_times
+
+        recorded = recorded_step_times(self.work)
+        return recommend_curves(self.results, step_times, recorded, devices, deadline)
 
     def __repr__(self) -> str:
         """Returns the number of cells, and K* of the first ones, in about ten lines."""
@@ -82,8 +116,8 @@ load.__doc__ = f"{load.__doc__}\nColumns of the tables:\n{documentation()}\n"
 
 
 def run(
-    sweep: SweepConfiguration,
-    sweep_dir: str | os.PathLike[str],
+    sweep: SweepConfiguration | None = None,
+    sweep_dir: str | os.PathLike[str] = "",
     *,
     data_dir: str | os.PathLike[str] | None = None,
     **options: Any,
@@ -96,11 +130,12 @@ def run(
     everything; the same call continues the sweep.
 
     Args:
-        sweep: a sweep that `dps_tf.sweep` has returned.
-        sweep_dir: directory in which the sweep is kept.
+        sweep: a sweep that `dps_tf.sweep` has returned; None makes it of `options`.
+        sweep_dir: directory in which the sweep is kept, with its gin file.
         data_dir: folder of prepared data sets.
-        options: further fields of `tuning.options.Options`, such as `slots`,
-            `strategy` or `engine`; none changes a result.
+        options: keywords of `dps_tf.sweep` where there is no sweep yet; and further
+            fields of `tuning.options.Options`, such as `slots`, `strategy` or
+            `engine`, none of which changes a result.
 
     Returns:
         The tables that `dps_tf.load(sweep_dir)` returns.
@@ -113,17 +148,38 @@ def run(
 
         sweep = dps_tf.sweep("quickstart")
         dps_tf.run(sweep, "sweeps/quickstart", slots=2)
+
+    and of a network and arrays of one's own, without a gin file:
+
+        tables = dps_tf.run(
+            sweep_dir="sweeps/mine", network=build_network, dataset=(x, y), goal=0.05,
+            batch_sizes=(8, 32, 128), step_budget=2000)
     """
     import_tensorflow()
     from dps_tf.cli.sweep_run import SweepRun
     from dps_tf.tuning.interruption import Interrupted, StopRequest
     from dps_tf.tuning.options import Options
+    from dps_tf.workloads.reading import SweepConfiguration, configure
 
+    taken = [field.name for field in fields(Options)]
+    parts = inspect.signature(configure).parameters if sweep is None else ()
     for name in options:
-        check_known("option", name, [field.name for field in fields(Options)])
+        check_known("option", name, [*taken, *parts])
+    made = {name: options.pop(name) for name in parts if name in options}
+    sweep = sweep or configure(**made)
+    if not isinstance(sweep, SweepConfiguration) or not sweep_dir:
+        raise UserError(
+            "run takes a sweep of dps_tf.sweep, or its keywords, and sweep_dir=FOLDER."
+        )
     folder = None if data_dir is None else os.fspath(data_dir)
     run_options = Options(os.fspath(sweep_dir), folder, **options)
     sweep_run = SweepRun(sweep, run_options)
+    if sweep.objects:
+        print(
+            f"note: {' and '.join(sweep.objects)}: only this program has it. Give it "
+            "again to resume, and to load_trial; export, measure and Ray need it in a "
+            "module."
+        )
     stop = StopRequest()
     # Python gives signals to the main thread alone.
     is_main = threading.current_thread() is threading.main_thread()
@@ -144,6 +200,8 @@ def load_trial(
     trial: int | str = "best",
     *,
     data_dir: str | os.PathLike[str] | None = None,
+    network: Any = None,
+    dataset: Any = None,
 ) -> TrainedTrial:
     """Returns a trained trial: its Keras model, its weights and masks by name.
 
@@ -155,6 +213,8 @@ def load_trial(
             it may be left out if there is only one cell.
         trial: number of the trial, or `best` for the one that met the goal first.
         data_dir: folder of prepared data sets.
+        network: that of `dps_tf.sweep`, where this program has not given it yet.
+        dataset: likewise.
 
     Raises:
         UserError: the cell or trial does not exist, its state was not kept, or the
@@ -170,6 +230,7 @@ def load_trial(
     from dps_tf.probing.trained_trial import trained_trial
     from dps_tf.store import SweepReader
     from dps_tf.tuning.resources import configure_threads
+    from dps_tf.workloads.given import given_name
 
     files = files_for(directory)
     sweep = SweepReader(files, directory)
@@ -182,6 +243,10 @@ def load_trial(
             f"{next(iter(names), 'after training')!r}."
         )
     folder = None if data_dir is None else os.fspath(data_dir)
+    workload = sweep.study(cell or names[0]).trained().workload
+    for kind, given in (("network", network), ("dataset", dataset)):
+        if given is not None:
+            given_name(kind, given, getattr(workload, kind))
     trained = trained_trial(files, sweep, cell or names[0], str(trial), folder)
     tell_of_damage(trained.problems, set())
     return trained

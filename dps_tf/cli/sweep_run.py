@@ -16,7 +16,15 @@ from dps_tf.cli import sweep_plan
 from dps_tf.cli.command_line import import_ray
 from dps_tf.cli.sweep_plan import SweepRecords, asked_cells, plan_text
 from dps_tf.core import UserError
-from dps_tf.store import StoreError, SweepReader, absolute, files_for
+from dps_tf.probing.replay import dataset_of, network_of
+from dps_tf.store import (
+    StoreError,
+    StudyReader,
+    SweepLayout,
+    SweepReader,
+    absolute,
+    files_for,
+)
 from dps_tf.training import explain
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.calibration import calibrate
@@ -43,6 +51,11 @@ class SweepRun:
         threads: int | None = None,
     ):
         """Raises UserError for names that are not registered; writes no file."""
+        if configuration.objects and options.engine != "local":
+            raise UserError(
+                f"{' and '.join(configuration.objects)} is of this program alone, and "
+                "the processes of Ray need it: define it in a module."
+            )
         threads = threads or threads_of_run(options)
         studies = configuration.specification.studies
         studies = tuple(replace(study, intra_op_threads=threads) for study in studies)
@@ -98,7 +111,16 @@ class SweepRun:
         return f"{text}\n\n{plan}"
 
     def run(self, stop: StopRequest) -> SweepOutcome:
-        """Runs the cells that are not finished; see `Sweep.run`."""
+        """Runs the cells that are not finished; see `Sweep.run`.
+
+        Objects of this program are compared with those of finished cells too, since
+        they may have changed under their names.
+        """
+        if self.configuration.objects:
+            for study in self.configuration.specification.studies:
+                layout = SweepLayout(self.options.sweep_dir).cell(study.cell.name)
+                if (reader := StudyReader(self._files, layout)).is_closed:
+                    network_of(reader, dataset_of(reader, self.options.data_dir))
         gin_text = self.configuration.gin
         sweep = self._sweep(stop)
         if self.options.engine != "ray":

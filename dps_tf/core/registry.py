@@ -6,11 +6,12 @@ that is missing, unknown or outside of its range is refused before anything is t
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from dps_tf.core.errors import UserError, is_number, near_matches
 
@@ -140,28 +141,49 @@ def check_names(owner: str, reads: Reads, given: Iterable[str]) -> None:
         )
 
 
+def _is_again(held: object, entry: object) -> bool:
+    """Returns whether an entry is one that is held, whose definition was run again."""
+    place, other = (
+        (getattr(e, "__module__", ""), getattr(e, "__qualname__", "<"))
+        for e in (held, entry)
+    )
+    return place == other and "<" not in place[1]
+
+
 class Registry(Generic[Entry]):
     """The entries of one kind by name.
 
+    An unknown name with dots is that of a function in a module, which is imported.
+
     Attributes:
         kind: name of one entry in messages, such as `data set`.
+        handed: number of arguments with which functions are called besides those that
+            a gin file gives; None if entries are no such functions.
+        replaced: number of entries of all registries that were defined again.
     """
 
-    def __init__(self, kind: str):
+    replaced: ClassVar[int] = 0
+
+    def __init__(self, kind: str, handed: int | None = None):
         self.kind = kind
+        self.handed = handed
         self._entries: dict[str, Entry] = {}
         self._reads: dict[str, Reads | None] = {}
 
     def register(self, name: str, entry: Entry, reads: Reads | None = None) -> None:
         """Adds an entry and the arguments that it reads; None stands for any arguments.
 
-        An entry may be registered again; UserError if another entry has the name.
+        An entry may be registered again, also when its definition was run again, as in
+        a cell of a notebook; UserError if another entry has the name.
         """
-        if self._entries.setdefault(name, entry) is not entry:
+        held = self._entries.setdefault(name, entry)
+        if held is not entry and not _is_again(held, entry):
             raise UserError(
                 f"a {self.kind} named {name!r} is registered already: choose another "
                 "name"
             )
+        Registry.replaced += held is not entry
+        self._entries[name] = entry
         self._reads[name] = reads
 
     def names(self) -> tuple[str, ...]:
@@ -170,13 +192,26 @@ class Registry(Generic[Entry]):
 
     def __getitem__(self, name: str) -> Entry:
         """Returns an entry; UserError with near matches for an unknown name."""
+        if name not in self._entries and "." in str(name) and self.handed is not None:
+            entry = self._imported(name)
+            self.register(name, entry, arguments_of(entry, self.handed))
         if name not in self._entries:
             near = near_matches(str(name), self._entries)
             raise UserError(
                 f"{self.kind} {name!r} is unknown: {near}; a module of your own that "
-                "registers it is named with --import."
+                "registers it is named with --import, and in Python it is given again."
             )
         return self._entries[name]
+
+    def _imported(self, path: str) -> Any:
+        module, _, name = path.rpartition(".")
+        try:
+            return getattr(importlib.import_module(module), name)
+        except Exception as error:
+            raise UserError(
+                f"{self.kind} {path!r} cannot be imported ({error}): run from the "
+                "folder of its module, or put that on PYTHONPATH."
+            ) from error
 
     def reads(self, name: str) -> Reads | None:
         """Returns the arguments that an entry reads; None if it takes any."""

@@ -28,6 +28,7 @@ from dps_tf.data.dataset import (
     Dataset,
     Examples,
     Source,
+    content_hash,
     divided,
     identity,
     in_evaluation,
@@ -61,6 +62,7 @@ __all__ = [
     "PadAndCrop",
     "Source",
     "Transform",
+    "content_hash",
     "load",
     "open_arrays",
     "register",
@@ -137,7 +139,7 @@ def synthetic_tokens(
 
 Loader = Callable[..., Source]
 
-DATASETS: Registry[Loader] = Registry("data set")
+DATASETS: Registry[Loader] = Registry("data set", 1)
 """Loaders of data sets by name. A loader's first argument is the data folder; a study
 gives the others by `workload.dataset_arguments`."""
 

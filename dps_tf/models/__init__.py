@@ -28,11 +28,12 @@ __all__ = [
     "in_precision",
     "initial_point",
     "register",
+    "structure_hash",
 ]
 
 Builder = Callable[..., keras.Model]
 
-NETWORKS: Registry[Builder] = Registry("network")
+NETWORKS: Registry[Builder] = Registry("network", 2)
 """The registered networks. The first two arguments of a builder are the shape of an
 input and the number of classes; the others are those of
 `workload.network_arguments`."""

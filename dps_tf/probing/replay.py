@@ -12,11 +12,15 @@ from typing import NoReturn
 
 import numpy as np
 
+from dps_tf import models
+from dps_tf._keras import keras
 from dps_tf.core import TRAIN_LOSS, VALIDATION, Job, TrialState, TurnReport, UserError
 from dps_tf.data import Dataset
+from dps_tf.models import structure_hash
 from dps_tf.objectives import Objective
 from dps_tf.sparsity import MaskSet
 from dps_tf.store import (
+    NETWORK,
     FileSystem,
     RecordedTrial,
     StudyReader,
@@ -67,6 +71,20 @@ def dataset_of(study: StudyReader, data_dir: str | None) -> Dataset:
             "was trained on: name the folder of that run."
         )
     return dataset
+
+
+def network_of(study: StudyReader, dataset: Dataset) -> keras.Model:
+    """Returns the network of a study, untrained; UserError if it is another one now."""
+    specification = study.trained()
+    model = build.build_network(specification.workload, dataset)
+    trained = models.in_precision(model, specification.precision)
+    if study.training_inputs.get(NETWORK) not in (None, structure_hash(trained)):
+        raise UserError(
+            f"{study.name} was trained with another network than "
+            f"{specification.workload.network!r} builds now: undo the change of its "
+            "builder, or choose another sweep_dir."
+        )
+    return model
 
 
 def log_spaced(end: int, times: int) -> list[int]:

@@ -11,7 +11,7 @@ import numpy as np
 from dps_tf._keras import keras, own_settings
 from dps_tf.core import StudySpecification, UserError, derive_seed
 from dps_tf.models import initial_point
-from dps_tf.probing.replay import dataset_of
+from dps_tf.probing.replay import dataset_of, network_of
 from dps_tf.sparsity import prunable, save_sparse, tfmot
 from dps_tf.sparsity.sparse_model import table
 from dps_tf.store import FileSystem, State, StudyReader, SweepReader, trial_points
@@ -114,7 +114,7 @@ def trained_trial(
     state, damaged = _state(study, cell, number)
     dataset = dataset_of(study, data_dir)
     task = build.build_task(specification.workload, dataset)
-    model = task.network()
+    model = network_of(study, dataset)
     model.set_weights(state.arrays[: len(model.weights)])
     if is_scheduled(specification):
         masks = _tfmot_masks(specification, state, model)

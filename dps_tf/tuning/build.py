@@ -16,6 +16,7 @@ from dps_tf._keras import keras
 from dps_tf.core import (
     TRAIN_LOSS,
     VALIDATION,
+    Registry,
     StudySpecification,
     UserError,
     Workload,
@@ -115,7 +116,7 @@ def _check_metric(
 
 
 @functools.lru_cache(maxsize=2)
-def _loaded(name: str, data_dir: str | None, options: str) -> Dataset:
+def _loaded(name: str, data_dir: str | None, options: str, replaced: int) -> Dataset:
     folder = None if data_dir is None else Path(data_dir)
     return data.load(name, folder, **_with_tuples(json.loads(options)))
 
@@ -143,12 +144,13 @@ def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
         "training_examples": workload.training_examples,
         **workload.dataset_arguments,
     }
-    return _loaded(workload.dataset, data_dir, json.dumps(options, sort_keys=True))
+    text = json.dumps(options, sort_keys=True)
+    return _loaded(workload.dataset, data_dir, text, Registry.replaced)
 
 
 @functools.lru_cache(maxsize=8)
 def _objective(
-    name: str, arguments: str, token_bytes: tuple[int, ...] | None
+    name: str, arguments: str, token_bytes: tuple[int, ...] | None, replaced: int
 ) -> Objective:
     """Returns the objective whose passes are traced once for all cells."""
     return objectives.build(name, json.loads(arguments), token_bytes)
@@ -170,7 +172,7 @@ def _objective_of(
     workload: Workload, token_bytes: tuple[int, ...] | None = None
 ) -> Objective:
     arguments = json.dumps(dict(workload.objective_arguments), sort_keys=True)
-    return _objective(workload.objective, arguments, token_bytes)
+    return _objective(workload.objective, arguments, token_bytes, Registry.replaced)
 
 
 def build_network(workload: Workload, dataset: Dataset) -> keras.Model:
@@ -234,7 +236,11 @@ def build_task(
 
 @functools.lru_cache(maxsize=2)
 def _scratch_network(
-    network: str, arguments: str, input_shape: tuple[int | None, ...], classes: int
+    network: str,
+    arguments: str,
+    input_shape: tuple[int | None, ...],
+    classes: int,
+    replaced: int,
 ) -> keras.Model:
     """Returns the model whose passes are traced once for all cells of a network."""
     return models.build(network, input_shape, classes, **json.loads(arguments))
@@ -243,9 +249,8 @@ def _scratch_network(
 def scratch_network(workload: Workload, dataset: Dataset) -> keras.Model:
     """Returns a model of a workload's network for scores; its weights are arbitrary."""
     arguments = json.dumps(dict(workload.network_arguments), sort_keys=True)
-    return _scratch_network(
-        workload.network, arguments, dataset.input_shape, dataset.classes
-    )
+    of_data = dataset.input_shape, dataset.classes
+    return _scratch_network(workload.network, arguments, *of_data, Registry.replaced)
 
 
 def is_scheduled(specification: StudySpecification) -> bool:

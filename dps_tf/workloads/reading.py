@@ -22,7 +22,7 @@ import gin
 import numpy as np
 from gin import config_parser
 
-from dps_tf.core import SweepSpecification, UserError, near_matches
+from dps_tf.core import Goal, SweepSpecification, UserError, near_matches
 from dps_tf.workloads import configuration
 
 _GIN_NAME = re.compile(r"(\w+/)*\w+(\.\w+)+", re.ASCII)
@@ -48,6 +48,13 @@ _PARTS = {
     "workload.evaluation": "@evaluation()",
 }
 """References between the parts of a sweep where there is no gin file."""
+_TOLD = {
+    "workload.network": "network=build, a function of (input_shape, classes)",
+    "workload.dataset": "dataset=(inputs, labels)",
+    "goal.threshold": "goal=0.05",
+    "sweep.batch_sizes": "batch_sizes=(8, 32, 128)",
+    "workload.step_budget": "step_budget=2000, the most steps of a trial",
+}
 _SHOWN = 4
 """Number of cells that `print(sweep)` names."""
 
@@ -59,10 +66,12 @@ class SweepConfiguration:
     Attributes:
         specification: the studies of the sweep.
         gin: the resolved configuration as the text of a gin file for the same sweep.
+        objects: names of networks and data sets that this program alone has.
     """
 
     specification: SweepSpecification
     gin: str
+    objects: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Returns the size of the sweep and its first cells, in about ten lines."""
@@ -82,9 +91,15 @@ class SweepConfiguration:
 
 
 def configure(
-    *gin_files: str, values: Mapping[str, Any] | None = None
+    *gin_files: str,
+    network: Any = None,
+    dataset: Any = None,
+    goal: Goal | float | None = None,
+    batch_sizes: Sequence[int] | None = None,
+    step_budget: int | None = None,
+    values: Mapping[str, Any] | None = None,
 ) -> SweepConfiguration:
-    """Returns a sweep from gin files, Python values, or both.
+    """Returns a sweep from gin files, Python objects and values, or all of them.
 
     A value replaces the value in the files. Without files, `sweep.workloads`,
     `workload.goal` and `workload.evaluation` are those of the sections of these names;
@@ -94,6 +109,15 @@ def configure(
 
     Args:
         gin_files: gin files, or names of shipped ones.
+        network: function of (input_shape, classes) that returns a tf_keras model whose
+            outputs are logits, or a registered name. Its optimizer is `sgd` with the
+            default space, and 100 points, unless `values` has others.
+        dataset: arrays (inputs [n, ...], labels [n]) with classes from 0 as labels, a
+            fifth of which is for validation, with 20 evaluations in an epoch; or a
+            function of (data_dir) that returns a `data.Source`; or a registered name.
+        goal: a goal, or the largest classification error on the validation split.
+        batch_sizes: batch sizes to measure.
+        step_budget: most steps of a trial; a race stops far below it.
         values: values by gin name, such as `workload.points`: numbers, texts, flags,
             None, and lists and dictionaries of such.
 
@@ -108,14 +132,28 @@ def configure(
 
     `dps_tf.run(tiny, "sweeps/tiny")` trains it.
     """
-    given = dict(values or {})
+    given, objects = dict(values or {}), ()
+    asked = (network, dataset, goal, batch_sizes, step_budget)
+    if any(part is not None for part in asked):
+        from dps_tf.workloads.given import values_of  # imports TensorFlow, seconds
+
+        stated, objects = values_of(*asked)
+        given = {**stated, **given}
+        _check_told(gin_files, given)
     if not gin_files:
         parts = dict(_PARTS)
         if any(name.startswith("pruning.") for name in given):
             parts["sweep.pruning"] = "@pruning()"
         given = {**parts, **given}
     bindings = [_binding(name, value) for name, value in given.items()]
-    return SweepConfiguration(*read_configuration(gin_files, bindings))
+    return SweepConfiguration(*read_configuration(gin_files, bindings), objects)
+
+
+def _check_told(gin_files: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Raises UserError for a part that neither a gin file nor its keyword tells."""
+    for name, example in _TOLD.items():
+        if not gin_files and name not in given:
+            raise UserError(f"{name} is missing: give for example {example}.")
 
 
 def _binding(name: str, value: Any) -> str:

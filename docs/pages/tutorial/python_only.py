@@ -6,17 +6,6 @@ import numpy as np
 import tf_keras as keras
 
 import dps_tf
-from dps_tf.data import Source
-
-
-def rings(data_dir):
-    """Returns 900 points of the plane on two rings, with their ring as the label."""
-    generator = np.random.default_rng(7)
-    labels = np.arange(900) % 2
-    angles = generator.uniform(0, 2 * np.pi, 900)
-    radii = labels + 1 + generator.normal(0, 0.2, 900)
-    points = np.stack([radii * np.cos(angles), radii * np.sin(angles)], axis=1)
-    return Source(points.astype(np.float32), labels, classes=2, validation_examples=300)
 
 
 def ring_network(input_shape, classes):
@@ -26,25 +15,23 @@ def ring_network(input_shape, classes):
     return keras.Model(inputs, keras.layers.Dense(classes)(hidden))
 
 
-dps_tf.register_dataset("rings", rings)
-dps_tf.register_network("ring_network", ring_network)
-sweep = dps_tf.sweep(
-    values={
-        "workload.name": "rings",
-        "workload.dataset": "rings",
-        "workload.network": "ring_network",
-        "workload.optimizer": "sgd",
-        "workload.space": {"learning_rate": ("log", 1e-2, 1.0)},
-        "workload.points": 8,
-        "workload.step_budget": 2000,
-        "evaluation.examples": 64,
-        "goal.threshold": 0.05,
-        "sweep.batch_sizes": (8, 32, 128),
-        "sweep.finishers": 1,
-    }
-)
+# 900 points of the plane on two rings, with their ring as the label.
+generator = np.random.default_rng(7)
+labels = np.arange(900) % 2
+angles = generator.uniform(0, 2 * np.pi, 900)
+radii = labels + 1 + generator.normal(0, 0.2, 900)
+points = np.stack([radii * np.cos(angles), radii * np.sin(angles)], axis=1)
 
 if __name__ == "__main__":
-    tables = dps_tf.run(sweep, "sweeps/rings")
+    tables = dps_tf.run(
+        sweep_dir="sweeps/rings",
+        network=ring_network,
+        dataset=(points, labels),
+        goal=0.05,
+        batch_sizes=(8, 32, 128),
+        step_budget=2000,
+        values={"workload.points": 8, "sweep.finishers": 1},
+    )
     print(tables)
     print(tables.best[["batch_size", "steps_to_result", "learning_rate"]])
+    print(tables.fit())
