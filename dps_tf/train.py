@@ -67,12 +67,6 @@ _DATA_PLACEMENT = flags.DEFINE_string(
     "device: data lie on the devices; stream: they are sent from the host; auto: on "
     "the devices where they fit. Results do not depend on it.",
 )
-_WORKERS = flags.DEFINE_integer(
-    "workers", None, "Refused: the same command started several times splits the cells."
-)
-_SHARE = flags.DEFINE_bool(
-    "share", None, "Refused: the same command on several machines splits the cells."
-)
 _ENGINE = flags.DEFINE_string(
     "engine", "local", "local: this machine; ray: the slots of a Ray cluster."
 )
@@ -106,13 +100,6 @@ def _options() -> Options:
     for flag in (_LIKE, _PRICE, _WATTS):
         if flag.value not in (None, []) and not _PLAN.value:
             raise UserError(f"--{flag.name} is for a plan: give --plan too.")
-    for flag in (_SHARE, _WORKERS):
-        if flag.value is not None:
-            raise UserError(
-                f"--{flag.name} is no longer supported: start the same command without "
-                "it in several processes or on several machines, which split the cells "
-                "of the sweep, or give --engine=ray to split the trials of each cell."
-            )
     if os.environ.get(_KERAS_TUNER_CHIEF):
         raise UserError(
             f"{_KERAS_TUNER_CHIEF} is set, and keras-tuner's chief and workers are not "

@@ -141,13 +141,10 @@ def check_names(owner: str, reads: Reads, given: Iterable[str]) -> None:
         )
 
 
-def _is_again(held: object, entry: object) -> bool:
-    """Returns whether an entry is one that is held, whose definition was run again."""
-    place, other = (
-        (getattr(e, "__module__", ""), getattr(e, "__qualname__", "<"))
-        for e in (held, entry)
-    )
-    return place == other and "<" not in place[1]
+def _place(entry: object) -> tuple[str, str]:
+    """Returns where an entry is defined; a lambda and a value are nowhere."""
+    name = getattr(entry, "__qualname__", "<")
+    return getattr(entry, "__module__", ""), str(id(entry)) if "<" in name else name
 
 
 class Registry(Generic[Entry]):
@@ -177,7 +174,7 @@ class Registry(Generic[Entry]):
         a cell of a notebook; UserError if another entry has the name.
         """
         held = self._entries.setdefault(name, entry)
-        if held is not entry and not _is_again(held, entry):
+        if _place(held) != _place(entry):
             raise UserError(
                 f"a {self.kind} named {name!r} is registered already: choose another "
                 "name"

@@ -49,12 +49,6 @@ class Options:
     imports: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.strategy == "multi_worker_mirrored":
-            raise UserError(
-                "--strategy=multi_worker_mirrored is no longer supported: give "
-                "--strategy=mirrored to share each batch over the devices of one "
-                "machine, or --engine=ray to run the trials of a cell on many machines."
-            )
         check_known("--strategy", self.strategy, STRATEGIES)
         placement = self.data_placement
         check_known("data placement", placement, device_memory.PLACEMENTS)

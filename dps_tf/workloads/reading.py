@@ -139,7 +139,9 @@ def configure(
 
         stated, objects = values_of(*asked)
         given = {**stated, **given}
-        _check_told(gin_files, given)
+        for name in _TOLD:
+            if not gin_files and name not in given:
+                raise UserError(f"{name} is missing: give for example {_TOLD[name]}.")
     if not gin_files:
         parts = dict(_PARTS)
         if any(name.startswith("pruning.") for name in given):
@@ -147,13 +149,6 @@ def configure(
         given = {**parts, **given}
     bindings = [_binding(name, value) for name, value in given.items()]
     return SweepConfiguration(*read_configuration(gin_files, bindings), objects)
-
-
-def _check_told(gin_files: Sequence[str], given: Mapping[str, Any]) -> None:
-    """Raises UserError for a part that neither a gin file nor its keyword tells."""
-    for name, example in _TOLD.items():
-        if not gin_files and name not in given:
-            raise UserError(f"{name} is missing: give for example {example}.")
 
 
 def _binding(name: str, value: Any) -> str:

@@ -63,18 +63,6 @@ def test_a_sweep_is_run_once_told_about_and_held_to_its_configuration(
     assert cells[0]["steps_left"] == 0
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ("--share", "start the same command"),
-        ("--workers=2", "start the same command"),
-        ("--strategy=multi_worker_mirrored", "give --strategy=mirrored"),
-    ],
-)
-def test_options_that_are_no_longer_taken_are_refused(given, sentence, tmp_path):
-    assert sentence in refused(run("train", *TINY, f"--sweep_dir={tmp_path}", given))
-
-
 def test_an_unknown_name_is_refused_with_its_neighbours() -> None:
     line = refused(run("train", "--gin_file=lee2021/mnist_sdg", "--sweep_dir=x"))
     assert "did you mean 'lee2021/mnist_sgd'" in line

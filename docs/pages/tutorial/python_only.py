@@ -34,4 +34,3 @@ if __name__ == "__main__":
     )
     print(tables)
     print(tables.best[["batch_size", "steps_to_result", "learning_rate"]])
-    print(tables.fit())
