@@ -161,16 +161,17 @@ def run(
     from dps_tf.tuning.options import Options
     from dps_tf.workloads.reading import SweepConfiguration, configure
 
+    if not isinstance(sweep, SweepConfiguration | None) or not sweep_dir:
+        raise UserError(
+            "run takes a sweep of dps_tf.sweep, or its keywords, and sweep_dir=FOLDER."
+        )
     taken = [field.name for field in fields(Options)]
-    parts = inspect.signature(configure).parameters if sweep is None else ()
+    # The first ones are gin files.
+    parts = [*inspect.signature(configure).parameters][1:] if sweep is None else []
     for name in options:
         check_known("option", name, [*taken, *parts])
     made = {name: options.pop(name) for name in parts if name in options}
     sweep = sweep or configure(**made)
-    if not isinstance(sweep, SweepConfiguration) or not sweep_dir:
-        raise UserError(
-            "run takes a sweep of dps_tf.sweep, or its keywords, and sweep_dir=FOLDER."
-        )
     folder = None if data_dir is None else os.fspath(data_dir)
     run_options = Options(os.fspath(sweep_dir), folder, **options)
     sweep_run = SweepRun(sweep, run_options)

@@ -206,7 +206,7 @@ def test_a_model_is_no_builder_of_models():
 
 def test_run_takes_a_sweep_or_its_parts_and_a_directory(tmp_path):
     with pytest.raises(UserError, match="and sweep_dir=FOLDER"):
-        dps_tf.run(str(tmp_path), "x")
+        dps_tf.run(str(tmp_path), "x", network=network)
     with pytest.raises(UserError, match="and sweep_dir=FOLDER"):
         dps_tf.run(**WHOLE)
     with pytest.raises(UserError, match="did you mean 'dataset'"):
