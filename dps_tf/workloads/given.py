@@ -33,7 +33,8 @@ def values_of(
 
     Raises UserError for an object that is no network and no data set.
     """
-    values = {"sweep.batch_sizes": batch_sizes, "workload.step_budget": step_budget}
+    values: dict[str, Any] = {"sweep.batch_sizes": batch_sizes}
+    values["workload.step_budget"] = step_budget
     stated = goal.to_json() if isinstance(goal, Goal) else {"threshold": goal}
     values |= {f"goal.{name}": value for name, value in stated.items()}
     own = []

@@ -132,7 +132,7 @@ def configure(
 
     `dps_tf.run(tiny, "sweeps/tiny")` trains it.
     """
-    given, objects = dict(values or {}), ()
+    given, objects = dict(values or {}), tuple[str, ...]()
     asked = (network, dataset, goal, batch_sizes, step_budget)
     if any(part is not None for part in asked):
         from dps_tf.workloads.given import values_of  # imports TensorFlow, seconds
