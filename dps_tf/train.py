@@ -50,6 +50,12 @@ _LIKE = flags.DEFINE_multi_string(
 )
 _PRICE = flags.DEFINE_float("price", None, "With --plan: money per hour.")
 _WATTS = flags.DEFINE_float("watts", None, "With --plan: power of the machine.")
+_STEP_TIMES = flags.DEFINE_string(
+    "step_times",
+    None,
+    "With --plan: CSV file to write the measured seconds of a step to, as "
+    "`dps_tf.recommend` reads it.",
+)
 common.section("Devices and machines")
 _SLOTS = flags.DEFINE_integer(
     "slots", 0, "Trials side by side; 0 is one per processor, or one per GPU."
@@ -97,7 +103,7 @@ def _options() -> Options:
     """Returns the options of the flags; UserError for values that are not allowed."""
     from dps_tf.tuning.options import Options
 
-    for flag in (_LIKE, _PRICE, _WATTS):
+    for flag in (_LIKE, _PRICE, _WATTS, _STEP_TIMES):
         if flag.value not in (None, []) and not _PLAN.value:
             raise UserError(f"--{flag.name} is for a plan: give --plan too.")
     if os.environ.get(_KERAS_TUNER_CHIEF):
@@ -146,7 +152,7 @@ def main() -> int:
     )
     sweep_run = SweepRun(configuration, options, threads)
     if _PLAN.value:
-        print(sweep_run.plan(_LIKE.value, _hourly_costs()))
+        print(sweep_run.plan(_LIKE.value, _hourly_costs(), _STEP_TIMES.value))
         return FINISHED
     if _DRY_RUN.value:
         print(sweep_run.try_out())

@@ -18,7 +18,6 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 
-from dps_tf.analysis import step_times
 from dps_tf.analysis.law.fit import tails
 from dps_tf.analysis.tables import Codes, Floats
 from dps_tf.core import Cell
@@ -40,6 +39,8 @@ al. 2021."""
 _ROUNDS = 30
 _LARGEST_STEP = 3.0  # Octaves, of one round of Gauss-Newton.
 _DRAWS = 1_000
+_KNEES = 2.0 ** np.linspace(0, 15, 121)[:, None]
+_STEP_SCATTER = 0.05
 
 
 def recorded_work(study: StudyReader) -> dict[str, Any] | None:
@@ -66,20 +67,21 @@ def recorded_work(study: StudyReader) -> dict[str, Any] | None:
 def seconds_of_a_step(times: pd.Series, batch_sizes: ArrayLike) -> Floats:
     """Returns draws of the seconds of a step at some batch sizes, [d, n].
 
-    They follow `step_time_model` where it has enough batch sizes. With fewer, the part
-    of a step that grows with the batch is uniform between none and all of the step at
-    the nearest measured size. `times` has seconds by batch size, at least one.
+    A step takes A (1 + B/k) seconds, where k is log-uniform beforehand and seconds
+    scatter by some 5 %; few batch sizes leave open how a step grows beyond them.
+    `times` has seconds by batch size, at least one.
     """
     wanted = np.asarray(batch_sizes, np.float64)
     sizes, seconds = times.index.to_numpy(np.float64), times.to_numpy(np.float64)
-    if len(np.unique(sizes)) >= step_times.MINIMUM_SIZES:
-        columns = {"batch_size": sizes, "devices": 1, "seconds": seconds}
-        model = step_times.step_time_model(pd.DataFrame(columns), 1)
-        return model.seconds(wanted)[:_DRAWS]
-    nearest = np.abs(np.log(wanted)[:, None] - np.log(sizes)).argmin(axis=1)
-    growing = np.random.default_rng(1).random((_DRAWS, 1))
-    share = 1 - growing + growing * (wanted / sizes[nearest])
-    return np.asarray(seconds[nearest] * share, np.float64)
+    rng = np.random.default_rng(1)
+    rest = np.log(seconds) - np.log1p(sizes / _KNEES)
+    level = np.median(rest, axis=1, keepdims=True)
+    # The scatter is integrated out, of which _STEP_SCATTER is known beforehand.
+    freedom = len(np.unique(sizes))
+    squares = ((rest - level) ** 2).sum(axis=1) + _STEP_SCATTER**2
+    weights = softmax(-freedom / 2 * np.log(squares))
+    k = rng.choice(len(weights), _DRAWS, p=weights)
+    return np.asarray(np.exp(level[k] + np.log1p(wanted / _KNEES[k])), np.float64)
 
 
 def forecast(done: pd.DataFrame, waiting: pd.DataFrame) -> tuple[Floats, Floats | None]:
@@ -111,6 +113,7 @@ def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
     """
     index, laws = pd.factorize(pd.concat([done["curve"], waiting["curve"]]))
     known, asked = index[: len(done)], index[len(done) :]
+    size, _ = pd.factorize(waiting["batch_size"])
     measured = done["steps"] / done["trials"]
     fits = steps_posterior(known, done["batch_size"], measured, len(laws))
     draws = []
@@ -120,7 +123,9 @@ def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
         steps, derivative = expected(asked, waiting["batch_size"], fit.mean)
         root = derivative @ np.linalg.cholesky(fit.covariance)
         parameters = rng.standard_normal((number, root.shape[1])) @ root.T
-        noise = fit.noise * rng.standard_normal((number, len(steps)))
+        # Curves of a sweep are off the law at a batch size together as well.
+        own, shared = rng.standard_normal((2, number, len(steps)))
+        noise = fit.noise * (own + shared[:, size]) / 2**0.5
         draws.append(steps + parameters + noise)
     return np.asarray(np.exp2(np.concatenate(draws)), np.float64)
 

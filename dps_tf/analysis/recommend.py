@@ -19,8 +19,13 @@ import pandas as pd
 from dps_tf.analysis.fit_table import curves_of_table, observations_by_curve
 from dps_tf.analysis.law import LEVEL, Draws, LawFit, Observations, fit_law
 from dps_tf.analysis.law.fit import tails
-from dps_tf.analysis.step_times import DRAWS, StepTimes, step_time_model
-from dps_tf.analysis.tables import Floats, require
+from dps_tf.analysis.step_times import (
+    DRAWS,
+    StepTimes,
+    measured_devices,
+    step_time_model,
+)
+from dps_tf.analysis.tables import Floats, numbers, refuse_first, require
 from dps_tf.analysis.wording import interval, number, steps
 from dps_tf.core import UserError, check_positive
 
@@ -39,6 +44,8 @@ RISE = 1.5
 standard deviations of the difference of two searches of 0.2 octaves each."""
 LOSS = 1.1
 """Largest factor in time that the choice of the exponent may cost a recommendation."""
+DEVICE_SECONDS = "seconds times devices"
+MONEY = "the money of the column price"
 CONVENTIONS = {
     "equal_marginal_gain": 1.0,
     "zhang2024": 0.2,
@@ -127,9 +134,10 @@ def predict(
         >>> predict(table, [48])["steps"].round(-1).tolist()
         [760.0]
     """
-    sizes = np.asarray(batch_sizes, np.float64)
-    for size in sizes.tolist():
-        check_positive("a batch size to predict", size)
+    given = pd.Series(np.atleast_1d(batch_sizes), name="batch_size")
+    sizes = numbers(given)
+    wrong = ~((sizes > 0) & (sizes < np.inf))
+    refuse_first(wrong, given, "of sizes to predict", "a positive number")
     results = getattr(tables, "results", tables)
     if sparsities is not None:
         require(results, ["sparsity"], "results")
@@ -139,11 +147,17 @@ def predict(
                 f"sparsity {sparsity:g} was not measured, and K* is not predicted "
                 f"between sparsities: choose among {', '.join(map(str, measured))}."
             )
+    asked = sizes.to_numpy()
     predictions = [
-        predict_curve(Observations.from_results(rows), sizes).assign(curve=name)
+        predict_curve(Observations.from_results(rows), asked).assign(curve=name)
         for name, rows in curves_of_table(results).items()
         if sparsities is None or rows["sparsity"].iloc[0] in sparsities
     ]
+    if not (len(asked) and predictions):
+        raise UserError(
+            "nothing to predict: give a batch size, a table with a K*, and of its "
+            "sparsities some or None."
+        )
     return pd.concat(predictions, ignore_index=True)[["curve", *COLUMNS]]
 
 
@@ -154,19 +168,22 @@ class Recommendation:
     Attributes:
         candidates: one row per batch size and number of devices: batch_size, devices,
             steps, seconds (of a step), time_seconds with time_low and time_high, and
-            cost with cost_low and cost_high: money where the step times have a price,
-            else seconds times devices.
+            cost with cost_low and cost_high, in `unit`.
         choices: one row per choice: choice, batch_size, devices, low and high (the
             range of the batch size over the posterior; 0 or infinity for an open end,
             beside which a convention has no batch_size), time_seconds, cost.
         abstains: why no batch size is recommended; empty if one is.
         assumption: what is assumed about the devices, a sentence.
+        unit: of costs: DEVICE_SECONDS, or MONEY where the step times have a price.
+        unmet: that no choice meets the deadline, a sentence; empty if one does.
     """
 
     candidates: pd.DataFrame
     choices: pd.DataFrame
     abstains: str
     assumption: str
+    unit: str
+    unmet: str = ""
 
     def __repr__(self) -> str:
         """Returns the recommendation as a sentence."""
@@ -178,8 +195,9 @@ class Recommendation:
             f"Train with batch size {steps(best['batch_size'])} on "
             f"{int(best['devices'])} device(s): the goal is reached in "
             f"{number(best['time_seconds'])} seconds, and over the posterior the "
-            f"fastest batch size is {span}. {self.assumption}"
-        )
+            f"fastest batch size is {span}. {self.assumption} Costs are in "
+            f"{self.unit}. {self.unmet}"
+        ).rstrip()
 
 
 def recommend(
@@ -200,21 +218,34 @@ def recommend(
             the median; None for no deadline.
 
     Raises:
-        UserError: `step_time_model` refuses the step times.
+        UserError: `step_time_model` refuses the step times, or a deadline that is not
+            positive.
     """
-    fewer = [2**i for i in range(64) if 2**i < devices]
-    models = [step_time_model(step_times, n) for n in [*fewer, devices]]
-    candidates, choices = pd.DataFrame(), pd.DataFrame(columns=_CHOICE)
-    why = obstacles(points)
+    if deadline is not None:
+        check_positive("deadline", deadline)
+    own = step_time_model(step_times, devices)
+    least = measured_devices(step_times)[0]
+    fewer = [2**i for i in range(64) if least <= 2**i < devices]
+    models = [step_time_model(step_times, n) for n in fewer]
+    models = [*(model for model in models if not model.misfit), own]
+    candidates, choices, unmet = pd.DataFrame(), pd.DataFrame(columns=_CHOICE), ""
+    why = obstacles(points) or own.misfit
     if not why:
         fit = fit_law(points)
         law = fit.free.draws(DRAWS)
         tables = [_candidates(points, law, model) for model in models]
         candidates = pd.concat(tables, ignore_index=True)
-        why = _obstacle(fit, models[-1], tables[-1])
+        why = _obstacle(fit, own, tables[-1])
     if not why:
-        choices = _choices(fit, models[-1], candidates, deadline)
-    return Recommendation(candidates, choices, why, models[-1].assumption)
+        choices = _choices(fit, own, candidates, deadline)
+        least_time = candidates["time_seconds"].min()
+        if deadline is not None and least_time > deadline:
+            unmet = (
+                f"No batch size reaches the goal within {number(deadline)} seconds, so "
+                f"none is the cheapest: the least time is {number(least_time)}."
+            )
+    unit = DEVICE_SECONDS if own.price is None else MONEY
+    return Recommendation(candidates, choices, why, own.assumption, unit, unmet)
 
 
 def recommend_curves(
@@ -250,7 +281,8 @@ def _candidates(points: Observations, law: Draws, model: StepTimes) -> pd.DataFr
     sizes = sizes[(measured.min() / REACH <= sizes) & (sizes <= measured.max() * REACH)]
     steps, seconds = law.steps(sizes), model.seconds(sizes)
     times = np.quantile(steps * seconds, [0.5, *_TAILS], axis=0).T
-    rate = model.price / 3600 or model.devices  # A price is of an hour.
+    # A price is of an hour.
+    rate = model.devices if model.price is None else model.price / 3600
     table = pd.DataFrame({"batch_size": sizes, "devices": model.devices})
     table["steps"] = np.median(steps, axis=0)
     table["seconds"] = np.median(seconds, axis=0)
@@ -262,6 +294,12 @@ def _candidates(points: Observations, law: Draws, model: StepTimes) -> pd.DataFr
 def _obstacle(fit: LawFit, model: StepTimes, candidates: pd.DataFrame) -> str:
     """Returns why none of the candidates is recommended; empty if one is."""
     measured = fit.observations.located().batch_size
+    if not fit.slope_resolved:
+        critical = fit.critical_batch_size
+        return (
+            "no slope is resolved, c1 may be 0 and c1/c2 is "
+            f"{interval(critical.low, critical.high)}: measure smaller batch sizes"
+        )
     if candidates.empty:
         return (
             f"{model.devices} devices cannot share a batch of at most "
@@ -301,7 +339,8 @@ def _choices(
     if deadline is not None:
         candidates = candidates[candidates["time_seconds"] <= deadline]
     if not candidates.empty:
-        best = candidates.iloc[int(candidates["cost"].argmin())]
+        # Free devices cost the same.
+        best = candidates.sort_values(["cost", "time_seconds"], kind="stable").iloc[0]
         rows.append({**best, "choice": "cheapest"})
     for name, ratio in CONVENTIONS.items():
         sizes = (ratio * law.c1 / law.c2) ** (1 / law.exponent)

@@ -97,13 +97,15 @@ def ends(fit: LawFit, tolerance: float = TOLERANCE) -> Ends:
     useful, is_open = maximum_useful(points, tolerance)
     flat = _affine(fit, 0.0, 1 / tolerance)
     largest = float(points.batch_size[-1])
+    # Of an open c1/c2 the upper end alone is known.
+    at_most = flat.value if flat.low else flat.high
     return Ends(
         tolerance=tolerance,
         perfect=_affine(fit, 0.0, tolerance),
         flat=flat,
         points_perfect=perfect,
         points_flat=None if is_open else useful,
-        is_flat=fit.plateau_resolved and flat.value <= largest and not is_open,
+        is_flat=fit.plateau_resolved and at_most <= largest and not is_open,
     )
 
 

@@ -2,8 +2,8 @@
 
 A table of step times comes from the benchmark of this package or from elsewhere. Its
 columns are batch_size, devices (how many share the batch) and seconds (per step);
-optionally price (money per hour for all these devices together) and columns of the
-identity of a cell, such as workload.
+optionally price (money per hour for all these devices together, 0 for free ones) and
+columns of the identity of a cell, such as workload.
 
 The model is t(b) = latency + b / throughput for b = B / N examples per device: a step
 takes `latency` seconds however small a device's share of the batch is, and a device
@@ -20,6 +20,7 @@ import pandas as pd
 
 from dps_tf.analysis.law import Draws, Observations, posteriors
 from dps_tf.analysis.tables import Floats, numbers, refuse_first, require, study_key
+from dps_tf.analysis.wording import number
 from dps_tf.core import UserError, check_whole
 
 COLUMNS = ["batch_size", "devices", "seconds"]
@@ -29,18 +30,25 @@ DRAWS = 4096
 MINIMUM_SIZES = 3
 """Batch sizes per device below which latency and throughput cannot be told apart from
 the scatter of the times."""
+MISFIT = 1.5
+"""Factor by which a measured step may differ from the model, or fall with the batch."""
 
 
 def checked_step_times(frame: pd.DataFrame) -> pd.DataFrame:
-    """Returns the table; UserError for a number in it that is not positive.
+    """Returns the table; UserError for a missing column or a value not allowed.
 
-    A price of 0 stands for none.
+    Batch sizes and devices are positive whole numbers, seconds are positive, and a
+    price is at least 0.
     """
     require(frame, COLUMNS, "of step times")
     for name in frame.columns.intersection([*COLUMNS, PRICE]):
         values = numbers(frame[name])
-        allowed = (values > 0) & (values < np.inf) | (values == 0) & (name == PRICE)
-        refuse_first(~allowed, frame[name], "of step times", "a positive number")
+        allowed, text = (values > 0) & (values < np.inf), "a positive number"
+        if name == PRICE:
+            allowed, text = (values >= 0) & (values < np.inf), "a number of at least 0"
+        elif name != "seconds":
+            allowed, text = allowed & (values % 1 == 0), "a positive whole number"
+        refuse_first(~allowed, frame[name], "of step times", text)
     return frame
 
 
@@ -67,14 +75,16 @@ class StepTimes:
     Attributes:
         devices: number of devices that share each batch.
         assumption: what is assumed about communication, a sentence.
-        price: money per hour for all devices together; 0 where none is given.
+        price: money per hour for all devices together; None where none is given.
+        misfit: how measured times contradict the model, a clause; empty if they do not.
         draws: draws of the law with the latency as c2 (seconds of a step with a small
             batch) and 1/throughput as c1 (seconds per example of a full device).
     """
 
     devices: int
     assumption: str
-    price: float
+    price: float | None
+    misfit: str
     draws: Draws
 
     def seconds(self, batch_sizes: Floats) -> Floats:
@@ -90,23 +100,24 @@ def step_time_model(table: pd.DataFrame, devices: int) -> StepTimes:
     """Returns the model of step times on N devices, from a table of step times.
 
     Rows that were measured on N devices are used if they have three batch sizes: these
-    include the cost of communication. Otherwise the rows on the fewest devices are
-    used, and exchanging gradients is assumed to take no time.
+    include the cost of communication. Otherwise the rows on the fewest devices with
+    three are used, and exchanging gradients is assumed to take no time.
 
     Raises:
-        UserError: fewer than three batch sizes, or a value that is not allowed.
+        UserError: fewer than three batch sizes on N devices and on any fewer, or a
+            value that is not allowed.
     """
-    checked_step_times(table)
-    check_whole("--devices", devices)
-    sizes = table.groupby("devices")["batch_size"].nunique()
-    is_own = sizes.get(devices, 0) >= MINIMUM_SIZES
-    measured = devices if is_own else int(min(sizes.index, default=1))
-    if sizes.get(measured, 0) < MINIMUM_SIZES:
+    check_whole("devices", devices)
+    enough = measured_devices(table)
+    if not enough or enough[0] > devices:
+        sizes = table.groupby("devices")["batch_size"].nunique()
+        found = [f"{n} batch sizes on {d} device(s)" for d, n in sizes.items()]
         raise UserError(
-            f"the table of step times has {sizes.get(measured, 0)} batch sizes on "
-            f"{measured} device(s); at least {MINIMUM_SIZES} are needed to tell "
+            f"the table of step times has {', '.join(found) or 'no rows'}; at least "
+            f"{MINIMUM_SIZES} on {devices} device(s), or on fewer, are needed to tell "
             "latency from throughput: measure more."
         )
+    measured = devices if devices in enough else enough[0]
     assumption = f"Step times were measured on {measured} device(s)"
     if devices != measured:
         assumption += (
@@ -116,10 +127,42 @@ def step_time_model(table: pd.DataFrame, devices: int) -> StepTimes:
     used = table[table["devices"] == measured]
     share = used["batch_size"].to_numpy(np.float64) / measured
     seconds = used["seconds"].to_numpy(np.float64)
-    price = float(np.median(used[PRICE] / measured)) if PRICE in used else 0.0
-    return StepTimes(
-        devices=devices,
-        assumption=f"{assumption}.",
-        price=price * devices,
-        draws=posteriors([Observations.of(1 / share, seconds)])[0].draws(DRAWS),
+    price = (
+        float(np.median(used[PRICE]) / measured * devices) if PRICE in used else None
     )
+    law = posteriors([Observations.of(1 / share, seconds)])[0].draws(DRAWS)
+    median = used.groupby("batch_size")["seconds"].median()
+    expected = np.median(law.steps(measured / median.index.to_numpy()), axis=0)
+    misfit = _misfit(median.index, median.to_numpy(np.float64), expected)
+    return StepTimes(devices, f"{assumption}.", price, misfit, law)
+
+
+def measured_devices(table: pd.DataFrame) -> list[int]:
+    """Returns the numbers of devices with three batch sizes or more, ascending.
+
+    Raises:
+        UserError: a value of the table that is not allowed.
+    """
+    sizes = checked_step_times(table).groupby("devices")["batch_size"].nunique()
+    return [int(n) for n in sizes.index[sizes >= MINIMUM_SIZES]]
+
+
+def _misfit(sizes: pd.Index, seconds: Floats, expected: Floats) -> str:
+    """Returns how seconds at ascending batch sizes contradict what is expected."""
+    before = np.maximum.accumulate(seconds)
+    at = int(np.argmax(before / seconds))
+    if before[at] > MISFIT * seconds[at]:
+        most = sizes[int(np.argmax(seconds[: at + 1]))]
+        return (
+            f"a step takes {number(before[at])} s at batch size {most:g} and "
+            f"{number(seconds[at])} s at {sizes[at]:g}, and steps do not get faster "
+            "with the batch: measure their times again"
+        )
+    at = int(np.argmax(np.abs(np.log(seconds / expected))))
+    if not 1 / MISFIT <= seconds[at] / expected[at] <= MISFIT:
+        return (
+            f"a step takes {number(seconds[at])} s at batch size {sizes[at]:g}, and a "
+            f"latency and a throughput fitted to all times say {number(expected[at])} "
+            "s: measure more batch sizes"
+        )
+    return ""

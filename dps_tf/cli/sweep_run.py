@@ -86,16 +86,23 @@ class SweepRun:
         text = describe(self.configuration.specification, self.configuration.gin)
         return f"{text}\n{explain(self.options.data_placement)}"
 
-    def plan(self, like: Sequence[str], costs: Mapping[str, float]) -> str:
+    def plan(
+        self,
+        like: Sequence[str],
+        costs: Mapping[str, float],
+        step_times: str | None = None,
+    ) -> str:
         """Tries out everything, measures for some seconds, and returns the plan.
 
         Args:
             like: sweep directories and tables of published curves, from which steps
                 of trials are predicted.
             costs: what an hour of the machine costs, by unit.
+            step_times: file to write the seconds of a step to, or None.
 
         Raises:
-            UserError: see `try_out`; or a place in `like` is no sweep and no table.
+            UserError: see `try_out`; a place in `like` is no sweep and no table, or the
+                file cannot be written.
         """
         measured = [sweep_plan.like(place) for place in like]
         text = self.try_out()
@@ -103,10 +110,23 @@ class SweepRun:
             measured.append(self._records.done())
         studies = self.configuration.specification.studies
         waiting = [s for s in studies if not self._records.has_finished(s)]
+        nothing = "nothing to plan: all cells are finished."
+        if not (waiting or step_times):
+            return f"{text}\n{nothing}"
+        calibration = calibrate(self._backends, waiting or studies, self._pruning)
+        if step_times:
+            columns = {"devices": calibration.devices, "seconds": calibration.steps}
+            table = pd.DataFrame(columns).rename_axis("batch_size")
+            try:
+                Path(step_times).write_text(table.to_csv(), "utf-8")
+            except OSError as error:
+                raise UserError(
+                    f"--step_times={step_times} cannot be written: {error.strerror}."
+                ) from error
+            text += f"\nwritten: {step_times}, for python -m dps_tf.recommend"
         if not waiting:
-            return f"{text}\nnothing to plan: all cells are finished."
+            return f"{text}\n{nothing}"
         done = pd.concat([pd.DataFrame(columns=list(WORK)), *measured])
-        calibration = calibrate(self._backends, waiting, self._pruning)
         plan = plan_text(done, asked_cells(waiting), calibration, costs)
         return f"{text}\n\n{plan}"
 

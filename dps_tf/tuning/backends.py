@@ -190,6 +190,11 @@ class Backends:
             return 1
         return len(self._trained.machine(self._options.slots).strategies)
 
+    def devices(self, study: StudySpecification) -> int:
+        """Returns how many devices share a batch of a trial of a study."""
+        is_alone = is_simulated(study.workload)
+        return 1 if is_alone else self._trained.machine(self._options.slots).replicas
+
     def runner(self, study: StudySpecification) -> TrainingRunner | SimulatedRunner:
         """Returns a runner with one slot that keeps nothing."""
         if is_simulated(study.workload):

@@ -28,6 +28,7 @@ class Calibration:
         pruning: time to make and prune an initial point.
         start_up: longest time until a dense cell has made its first step, compiling
             included.
+        devices: how many share a trial's batch.
     """
 
     network: str
@@ -36,6 +37,7 @@ class Calibration:
     evaluation: float
     pruning: float
     start_up: float
+    devices: int = 1
 
     def __str__(self) -> str:
         """Returns what was measured and what is assumed, in sentences."""
@@ -85,6 +87,7 @@ def calibrate(
         evaluation=times[middle][2],
         pruning=pruning,
         start_up=max(start_up for _, start_up, _ in times.values()),
+        devices=backends.devices(of_size[middle]),
     )
 
 

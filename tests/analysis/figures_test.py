@@ -58,12 +58,14 @@ REGIMES = pd.DataFrame(
         "curve": ["a", "b"],
         "smallest": 4.0,
         "perfect_end": [16.0, 2.0],
+        "perfect_end_low": [8.0, 1.0],
         "useful_end": [32.0, 256.0],
+        "useful_end_high": [48.0, 512.0],
         "is_flat": [True, False],
         "largest": 64.0,
         "critical": [20.0, np.nan],
         "critical_low": [10.0, np.nan],
-        "critical_high": [np.inf, np.nan],
+        "critical_high": [40.0, np.nan],
     }
 )
 TRIALS = pd.DataFrame(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dps_tf.analysis.law import Observations, fit_law
-from tests.analysis.coverage import CASES, coverage_of
+from tests.analysis.coverage import CASES, DESIGNS, coverage_of, doubted
 from tests.analysis.sweeps import first_passage, minimum_factor, sweep, sweep_at_edge
 
 BATCH_SIZES = 2.0 ** np.arange(0, 16, 2)
@@ -135,10 +135,19 @@ def test_the_bracket_takes_away_the_bias_of_half_an_interval():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_intervals_hold_or_the_caution_that_applies_is_printed(name):
+def test_intervals_hold_or_the_one_averaged_over_the_exponent_does(name):
     shares = coverage_of(name, curves=50)
     # Standard error of a share of 95 % over 50 curves: 3 %.
-    assert shares.held >= 0.88 or shares.cautioned >= 0.8, shares
+    assert shares.averaged >= 0.88, shares
+    assert shares.held >= 0.88 or name.startswith("power"), shares
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DESIGNS)
+def test_one_in_ten_sweeps_of_the_law_is_doubted_and_most_with_another_exponent(name):
+    # Standard error of a share of 10 % over 60 curves: 4 %.
+    assert doubted(name, 1.0, 60) <= 0.18
+    assert doubted(name, 0.7, 60) >= 0.8
 
 
 def unresolved(observe, name, curves=100):

@@ -34,7 +34,7 @@ _CPU_DEVICES = flags.DEFINE_integer(
     "cpu_devices", 1, "Virtual CPUs for step_time with --strategy=mirrored."
 )
 _PRICE = flags.DEFINE_float(
-    "price", 0.0, "Price of one device per hour, for step_time's table."
+    "price", None, "Price of one device per hour, for step_time's table."
 )
 _GRID_SECONDS = flags.DEFINE_string(
     "grid_seconds", "seconds.csv", "CSV file of the times that grid_cost measures."

@@ -6,11 +6,11 @@ batch is shared by the devices; nothing else runs beside it.
 
 from __future__ import annotations
 
-import csv
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 import tensorflow as tf
 
 from dps_tf import models
@@ -18,8 +18,6 @@ from dps_tf.core import UserError, examples_at
 from dps_tf.training import DeviceData, Program
 from dps_tf.training import strategy as strategies
 from tests.benchmarks import engine, problem
-
-COLUMNS = ("strategy", "batch_size", "devices", "seconds", "price")
 
 
 def step_seconds(
@@ -49,7 +47,7 @@ def write_table(
     batch_sizes: Sequence[int],
     *,
     devices: Sequence[str] = (),
-    price_per_device_hour: float = 0.0,
+    price_per_device_hour: float | None = None,
     repeats: int = 3,
     seconds: float = 5.0,
 ) -> list[dict[str, float | str]]:
@@ -69,11 +67,10 @@ def write_table(
                 "batch_size": batch_size,
                 "devices": replicas,
                 "seconds": step_seconds(built, batch_size, repeats, seconds),
-                "price": price_per_device_hour * replicas,
             }
         )
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
+    table = pd.DataFrame(rows)
+    if price_per_device_hour is not None:
+        table["price"] = price_per_device_hour * table["devices"]
+    table.to_csv(path, index=False)
     return rows

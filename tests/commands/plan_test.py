@@ -8,7 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.plan import recorded_work
+from dps_tf.analysis.step_times import checked_step_times
 from dps_tf.cli.sweep_plan import (
     NOTHING_MEASURED,
     SweepRecords,
@@ -98,6 +100,18 @@ def test_a_finished_sweep_leaves_nothing_to_plan(small):
     assert "nothing to plan" in planned(str(small), (16, 64))
 
 
+def test_measured_step_times_are_what_recommend_reads(small, tmp_path):
+    path = tmp_path / "step_times.csv"
+    # Of a finished sweep too, which is when one asks with what to train.
+    sweep = SweepRun(simulated((16, 64)), Options(str(small)))
+    text = sweep.plan((), {}, str(path))
+    assert "nothing to plan" in text and f"written: {path}" in text
+    table = checked_step_times(read_csv(path))
+    assert list(table["batch_size"]) == [16, 64] and (table["devices"] == 1).all()
+    with pytest.raises(UserError, match="cannot be written: No such file"):
+        sweep.plan((), {}, str(tmp_path / "none" / "a.csv"))
+
+
 def test_bounds_and_prices_are_products():
     (study,) = simulated((16,)).specification.studies
     nothing = pd.DataFrame(columns=["curve", "batch_size", "trials", "steps"])
@@ -129,6 +143,7 @@ MISTAKES = {
     "--plan --price=-1": "--price is -1.0; it must be a positive number",
     "--plan --watts=nan": "--watts is nan; it must be a positive number",
     "--price=2": "--price is for a plan: give --plan too",
+    "--step_times=x": "--step_times is for a plan: give --plan too",
     "--like=x": "--like is for a plan: give --plan too",
     "--plan --like=nothing": "nothing holds no sweep",
     "--plan --like=nothing.csv": "no table of published curves 'nothing.csv'",

@@ -62,7 +62,7 @@ def test_mistakes_are_one_sentence(tmp_path):
         (f"--csv={table}", "--step_times=none.csv"): "none.csv",
         (f"--csv={table}", f"--step_times={several}"): "no time of a step is recorded",
         (f"--csv={table}", f"--step_times={times}"): "2 batch sizes on 1 device",
-        (f"--csv={table}", f"--step_times={times}", "--devices=0"): "--devices is 0",
+        (f"--csv={table}", f"--step_times={times}", "--devices=0"): "devices is 0",
     }
     for words, reason in cases.items():
         done = recommend(tmp_path, *words)

@@ -20,12 +20,12 @@ from dps_tf.analysis.law.comparison import (
     holm,
 )
 from dps_tf.analysis.law.fit import (
+    DOUBTFUL,
     FEW_POINTS,
     LEVEL,
     MINIMUM_POINTS,
     MISFIT,
     SCALE_CAUTION,
-    SUPPORT,
     Estimate,
     LawFit,
     fit_law,

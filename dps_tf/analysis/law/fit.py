@@ -31,9 +31,9 @@ FEW_POINTS = 5
 """Batch sizes below which the prior decides how far intervals reach."""
 MISFIT = 0.75
 """Octaves: twice the greatest scatter of published K* about their fits."""
-SUPPORT = 2.0
-"""An exponent of 1 whose `LawFit.support_of_1` is below it is doubtful; statistics.md
-has how many wrong intervals of c1/c2, and how many right ones, are doubted then."""
+DOUBTFUL = 0.91
+"""An estimate of the exponent below it is doubted: of simulated sweeps like the shipped
+ones that follow the law, one in twelve is; statistics.md has the table."""
 SCALE_CAUTION = (
     "No scatter about the law is seen beside the brackets: these intervals rest on the "
     f"least residual scale that is allowed, {SCALE_FLOOR} octaves."
@@ -177,16 +177,6 @@ class LawFit:
         return Estimate.of(self.free.exponent, self.level)
 
     @property
-    def support_of_1(self) -> float:
-        """How many times as probable an exponent of 1 is as before K* were seen.
-
-        The ratio of the density of ln a at 0 after and before (Dickey 1971).
-        """
-        a = self.free.exponent
-        after = np.interp(0.0, a.middles, a.density, left=0.0, right=0.0) / np.log(2)
-        return float(after / norm.pdf(0.0, scale=prior.EXPONENT_SPREAD))
-
-    @property
     def is_short(self) -> bool:
         """Whether there are so few batch sizes that the prior decides the intervals."""
         return self.observations.batch_sizes < FEW_POINTS
@@ -328,7 +318,7 @@ def misfits(fit: LawFit) -> dict[str, str]:
 
     Their names are 'far', a K* that lies MISFIT octaves or more from the fit; 'rise',
     K* that rise by as much with the batch size; and 'exponent', where its interval
-    leaves 1 out or 1 is less than SUPPORT times as probable as before.
+    leaves 1 out or it is estimated to be less than DOUBTFUL.
     """
     points, sentences = fit.observations, {}
     far = np.nan_to_num(np.abs(fit.residuals))
@@ -344,12 +334,11 @@ def misfits(fit: LawFit) -> dict[str, str]:
             f"K* rises by {rise:.1f} octaves from batch size {first:.12g} to "
             f"{last:.12g}, which c1/B + c2 cannot: c1 and c2 are those of another form."
         )
-    a, support = fit.exponent, fit.support_of_1
-    if support < SUPPORT or not a.low <= 1 <= a.high:
+    a = fit.exponent
+    if a.value < DOUBTFUL or not a.low <= 1 <= a.high:
         sentences["exponent"] = (
-            f"The exponent of B lies between {a.low:.2f} and {a.high:.2f}, and 1 is "
-            f"{support:.1f} times as probable as before these K*: take c1/c2 averaged "
-            "over it."
+            f"The exponent of B is {a.value:.2f} ({a.low:.2f} to {a.high:.2f}), where "
+            "the law has 1: take c1/c2 averaged over it."
         )
     return sentences
 

@@ -27,6 +27,7 @@ from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.report.page import render, specification_table
 from dps_tf.analysis.report.pruning import pairs_part
 from dps_tf.analysis.report.published import published_part
+from dps_tf.analysis.report.recommendation import recommendations_of
 from dps_tf.analysis.report.regimes import regimes_of
 from dps_tf.analysis.report.repeats import repeats_part
 from dps_tf.analysis.report.results import results_part
@@ -121,7 +122,11 @@ def assemble(tables: Tables, published: pd.DataFrame | None = None) -> Report:
         lead=_lead(tables),
         sentence=first_sentence(context, warned),
         state=_state(tables),
-        summary=(*summary(curves, regimes), *effect_sentences(curves, joint)),
+        summary=(
+            *summary(curves, regimes),
+            *recommendations_of(tables),
+            *effect_sentences(curves, joint),
+        ),
         sections=tuple(section for section in sections if not section.is_empty),
         cautions=warned,
         sweeps=tables.sweeps,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from dps_tf.analysis.law import FEW_POINTS, MISFIT, SUPPORT, misfits
+from dps_tf.analysis.law import DOUBTFUL, FEW_POINTS, MISFIT, misfits
 from dps_tf.analysis.loading import SweepRecord, Tables
 from dps_tf.analysis.report.content import Caution, ReportContext
 from dps_tf.analysis.report.curves import Curves
@@ -218,9 +218,9 @@ def _laws(curves: Curves) -> Iterator[Caution]:
         (
             "exponent",
             "The exponent may not be 1",
-            "The interval of a in c1/B^a + c2 excludes 1, or 1 is less than "
-            f"{SUPPORT:g} times as probable as before these K*. The table of fits has "
-            "the critical batch size averaged over a.",
+            "The interval of a in c1/B^a + c2 excludes 1, or a is estimated below "
+            f"{DOUBTFUL:g}. The table of fits has the critical batch size averaged "
+            "over a.",
         ),
     ):
         yield from _for_curves(title, text, [n for n in fits if kind in wrong[n]])

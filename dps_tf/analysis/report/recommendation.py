@@ -3,12 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from dps_tf.analysis.recommend import Recommendation
+from dps_tf.analysis.fit_table import curves_of_table, observations_by_curve
+from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.recommend import MINIMUM_SIZES, Recommendation, recommend
 from dps_tf.analysis.report import style
+from dps_tf.analysis.step_times import measured_devices, recorded_step_times
+
+MEASURE = (
+    "Which batch size to train with depends on the seconds of a step. Measure them "
+    "where you train: the command of the sweep with --plan --step_times=step_times.csv "
+    "writes them for python -m dps_tf.recommend."
+)
+
+
+def recommendations_of(tables: Tables) -> tuple[str, ...]:
+    """Returns which batch size to train each curve with, by its recorded seconds.
+
+    Where they are not known at three batch sizes, the last sentence is MEASURE. Curves
+    of fewer than MINIMUM_SIZES K* have none.
+    """
+    times = curves_of_table(recorded_step_times(tables.work))
+    known, unknown = [], False
+    for name, points in observations_by_curve(tables.results).items():
+        if points.batch_sizes < MINIMUM_SIZES:
+            continue
+        if name in times and measured_devices(times[name]):
+            found = recommend(points, times[name], 1)
+            source = "Step times are of this sweep, evaluations included."
+            known.append(f"{name}: {replace(found, assumption=source)}")
+        else:
+            unknown = True
+    return (*known, *([MEASURE] if unknown else []))
 
 
 def write_tables(recommendations: Mapping[str, Recommendation], folder: Path) -> None:
@@ -22,7 +52,9 @@ def write_tables(recommendations: Mapping[str, Recommendation], folder: Path) ->
     tables = {}
     for name in ("candidates", "choices"):
         parts = [
-            getattr(recommendation, name).assign(curve=curve)
+            getattr(recommendation, name).assign(
+                cost_unit=recommendation.unit, curve=curve
+            )
             for curve, recommendation in recommendations.items()
         ]
         tables[name] = pd.concat(parts, ignore_index=True)
@@ -48,7 +80,7 @@ def write_tables(recommendations: Mapping[str, Recommendation], folder: Path) ->
                     fontsize=9,
                 )
         axis.set(
-            xlabel="Cost of reaching the goal",
+            xlabel=f"Cost of reaching the goal, {table['cost_unit'].iloc[0]}",
             ylabel="Seconds to the goal",
             title="Devices: fastest batch size",
         )

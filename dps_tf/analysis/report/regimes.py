@@ -25,7 +25,8 @@ DEFINITION = (
     f"{TOLERANCE:g}, where K* = {1 + TOLERANCE:g} c2, if the points are flat there "
     "too. Between the two returns diminish. The line of the diamond is the interval of "
     "c1/c2; all is drawn within the measured batch sizes, with an arrow at their end "
-    "where c1/c2 lies beyond."
+    "where c1/c2 lies beyond. Where an end of that interval is open, an arrow at the "
+    "other one takes the place of the diamond, and what is not known has no bar."
 )
 
 
@@ -72,7 +73,11 @@ def batch_size_text(value: float, low: float, high: float, smallest: float) -> s
 
     >>> batch_size_text(21.4, 17.2, 26.0, 4), batch_size_text(0.212, 0.1, 9.0, 4)
     ('21 (17 to 26)', 'below the smallest measured (at most 9)')
+    >>> batch_size_text(2.4, 0.0, 47.5, 4)
+    'at most 48'
     """
+    if low == 0 and high >= smallest:
+        return interval(low, high, 2)
     if value < smallest:
         upper_end = "" if high < smallest else f" ({interval(0.0, high, 2)})"
         return f"below the smallest measured{upper_end}"
@@ -103,17 +108,26 @@ def spans(row: Mapping[Hashable, Any]) -> list[tuple[float, float, str]]:
     """Returns start, end and name of each regime of a row of `regimes_of`.
 
     Names are perfect, diminishing and flat; a regime that lies outside of the measured
-    batch sizes is left out.
+    batch sizes is left out. Where an end of c1/c2 is open, regimes go as far as its
+    other end makes sure, and what lies between them is left out.
     """
     smallest, largest = float(row["smallest"]), float(row["largest"])
-    perfect = float(np.clip(row["perfect_end"], smallest, largest))
-    useful = max(float(row["useful_end"]), perfect) if row["is_flat"] else largest
+    is_open = _is_open(row)
+    ends = "perfect_end_low useful_end_high" if is_open else "perfect_end useful_end"
+    perfect, useful = (float(row[name]) for name in ends.split())
+    perfect = float(np.clip(perfect, smallest, largest))
+    useful = max(useful, perfect) if row["is_flat"] else largest
     regimes = [
         (smallest, perfect, "perfect"),
-        (perfect, useful, "diminishing"),
+        *([] if is_open else [(perfect, useful, "diminishing")]),
         (useful, largest, "flat"),
     ]
     return [span for span in regimes if span[1] > span[0]]
+
+
+def _is_open(row: Mapping[Hashable, Any]) -> bool:
+    """Returns whether an end of the interval of c1/c2 is open."""
+    return float(row["critical_low"]) == 0 or np.isinf(float(row["critical_high"]))
 
 
 class CriticalMark(NamedTuple):
@@ -128,14 +142,18 @@ class CriticalMark(NamedTuple):
 def critical_mark(row: Mapping[Hashable, Any]) -> CriticalMark | None:
     """Returns the mark of c1/c2 of a row of `regimes_of`; None where it is unknown.
 
-    A diamond, or an arrow where c1/c2 lies beyond what was measured.
+    A diamond, or an arrow where c1/c2 lies beyond what was measured; where an end is
+    open, an arrow at the other one.
     """
     value = float(row["critical"])
-    if np.isnan(value):
+    ends = np.array([row["critical_low"], row["critical_high"]], np.float64)
+    if np.isnan(value) or (ends[0] == 0 and np.isinf(ends[1])):
         return None
     smallest, largest = float(row["smallest"]), float(row["largest"])
-    low, high = np.clip([row["critical_low"], row["critical_high"]], smallest, largest)
+    low, high = np.clip(ends, smallest, largest)
     marker = "d" if smallest <= value <= largest else ">" if value > largest else "<"
+    if _is_open(row):
+        marker, value = ("<", ends[1]) if ends[0] == 0 else (">", ends[0])
     at = min(max(value, smallest), largest)
     return CriticalMark(at, float(low), float(high), marker)
 

@@ -1,0 +1,177 @@
+"""Step times, prices, devices and deadlines at the ends of what they may be.
+
+Every case is generated: a table of step times of a known machine with one thing wrong,
+or at an end of what is allowed. What comes out is the right number or one sentence.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dps_tf.analysis.law import Observations
+from dps_tf.analysis.plan import seconds_of_a_step
+from dps_tf.analysis.recommend import predict, recommend
+from dps_tf.analysis.step_times import step_time_model
+from dps_tf.core import UserError
+
+SIZES = 2.0 ** np.arange(3, 12)
+C1, C2, LATENCY, THROUGHPUT = 40_000.0, 80.0, 2e-3, 50_000.0
+POINTS = Observations.of(SIZES, (C1 / SIZES + C2) * 1.01, (C1 / SIZES + C2) * 0.99)
+TABLE = pd.DataFrame({"batch_size": SIZES, "steps_to_result": C1 / SIZES + C2})
+
+
+def times(devices=1, sizes=(8, 32, 128, 512, 2048), **columns) -> pd.DataFrame:
+    """Returns the step times of a machine whose devices talk in no time."""
+    seconds = LATENCY + np.array(sizes) / devices / THROUGHPUT
+    table = pd.DataFrame({"batch_size": sizes, "devices": devices, "seconds": seconds})
+    return table.assign(**columns)
+
+
+@settings(max_examples=3, deadline=None)
+@given(
+    free=st.sampled_from([1, 2, 4]),
+    price=st.floats(0.001, 100),
+)
+def test_free_devices_cost_nothing_and_others_their_price(free, price):
+    """A price is a price at 0 too: no cost is in another unit than its neighbors."""
+    paid = times(8, sizes=(64, 256, 1024, 4096), price=price)
+    table = pd.concat([times(free, price=0.0), paid], ignore_index=True)
+    found = recommend(POINTS, table, 8)
+    rows = found.candidates
+    is_paid = rows["devices"] == 8
+    assert (rows.loc[~is_paid, "cost"] == 0).all()
+    expected = rows["time_seconds"] * price / 3600
+    assert rows.loc[is_paid, "cost"].to_numpy() == pytest.approx(expected[is_paid])
+    cheapest = found.choices.set_index("choice").loc["cheapest"]
+    assert cheapest["cost"] == 0
+    # Of the free ones the fastest.
+    least = rows.loc[~is_paid, "time_seconds"].min()
+    assert cheapest["time_seconds"] == least
+    assert "money" in str(found)
+
+
+def test_without_a_price_the_cost_is_seconds_times_devices():
+    found = recommend(POINTS, times(), 8)
+    rows = found.candidates
+    expected = rows["time_seconds"] * rows["devices"]
+    assert rows["cost"].to_numpy() == pytest.approx(expected)
+    assert "Costs are in seconds times devices" in str(found)
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_a_value_that_is_none_is_named_with_its_row(data):
+    column, value = data.draw(
+        st.sampled_from(
+            [
+                *((name, x) for name in ("devices", "batch_size") for x in (1.5, 0.5)),
+                *((name, -1) for name in ("devices", "batch_size", "seconds", "price")),
+                *((name, 0) for name in ("devices", "batch_size", "seconds")),
+                *((name, np.nan) for name in ("devices", "seconds", "price")),
+                *((name, np.inf) for name in ("devices", "seconds", "price")),
+                ("price", "free"),
+            ]
+        )
+    )
+    row = data.draw(st.integers(0, 4))
+    table = times(price=1.0).astype({column: object})
+    table.loc[row, column] = value
+    with pytest.raises(UserError, match=rf"^{column} is .* in row {row + 1} "):
+        recommend(POINTS, table, 2)
+
+
+@pytest.mark.parametrize("devices", [0, -1, 1.5, 0.5, float("nan"), True, "2"])
+def test_devices_are_a_whole_number(devices):
+    with pytest.raises(UserError, match="devices is .*; it must be a whole number"):
+        recommend(POINTS, times(), devices)
+
+
+@pytest.mark.parametrize("deadline", [float("nan"), float("inf"), 0.0, -1.0, "soon"])
+def test_a_deadline_is_a_positive_number(deadline):
+    with pytest.raises(UserError, match="deadline is .* a positive number"):
+        recommend(POINTS, times(), 1, deadline)
+
+
+@settings(max_examples=3, deadline=None)
+@given(share=st.floats(1e-9, 0.99), devices=st.sampled_from([1, 2, 8]))
+def test_a_deadline_that_nothing_meets_is_said(share, devices):
+    least = recommend(POINTS, times(), devices).candidates["time_seconds"].min()
+    found = recommend(POINTS, times(), devices, float(share * least))
+    assert "cheapest" not in set(found.choices["choice"])
+    assert "No batch size reaches the goal within" in str(found)
+    met = recommend(POINTS, times(), devices, float(1.01 * least))
+    assert not met.unmet and "cheapest" in set(met.choices["choice"])
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    sizes=st.permutations([8, 32, 128, 512, 2048]).map(lambda each: sorted(each[:4])),
+    place=st.integers(0, 3),
+    factor=st.sampled_from([1 / 60, 1 / 5, 1.0, 1.05, 5, 60]),
+)
+def test_a_step_time_is_near_the_model_or_there_is_no_recommendation(
+    sizes, place, factor
+):
+    table = times(sizes=sizes)
+    table.loc[place, "seconds"] *= factor
+    found = recommend(POINTS, table, 1)
+    model = step_time_model(table, 1)
+    expected = np.median(model.seconds(table["batch_size"].to_numpy(float)), axis=0)
+    ratio = expected / table["seconds"]
+    is_near = ratio.between(1 / 1.6, 1.6).all()
+    assert is_near or "a step takes" in found.abstains
+    assert bool(model.misfit) <= (factor not in (1.0, 1.05))
+
+
+def test_step_times_that_fall_with_the_batch_are_refused_with_both_sizes():
+    seconds = [12.0, 1.4, 1.4, 1.4]
+    table = pd.DataFrame({"batch_size": [8, 32, 128, 512], "devices": 1})
+    found = recommend(POINTS, table.assign(seconds=seconds), 1)
+    assert "12 s at batch size 8 and 1.40 s at 32" in found.abstains
+    # A plan says what was measured, and not what another form makes of it.
+    drawn = seconds_of_a_step(pd.Series(seconds, [8, 32, 128, 512]), [32])
+    assert np.median(drawn) == pytest.approx(1.4, rel=0.2)
+
+
+@settings(max_examples=5, deadline=None)
+@given(few=st.integers(1, 2), asked=st.sampled_from([1, 2, 4, 8, 16]))
+def test_the_devices_with_three_batch_sizes_answer(few, asked):
+    """Two sizes on one device and three on eight answer for eight and more."""
+    table = pd.concat(
+        [times(1, (8, 2048)[:few]), times(8, (64, 512, 4096))], ignore_index=True
+    )
+    if asked < 8:
+        with pytest.raises(UserError, match=f"{few} batch sizes on 1 device"):
+            recommend(POINTS, table, asked)
+        return
+    found = recommend(POINTS, table, asked)
+    assert not found.abstains
+    assert set(found.candidates["devices"]) == {8, asked}
+    best = found.choices.set_index("choice").loc["fastest"]
+    size = best["batch_size"]
+    expected = (C1 / size + C2) * (LATENCY + size / asked / THROUGHPUT)
+    assert best["time_seconds"] == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "tables, sizes, sparsities",
+    [
+        (TABLE, [], None),
+        (TABLE, np.array([]), None),
+        (TABLE.iloc[:0], [48], None),
+        (TABLE.assign(sparsity=0.0), [48], []),
+    ],
+)
+def test_a_prediction_of_nothing_is_one_sentence(tables, sizes, sparsities):
+    with pytest.raises(UserError, match="nothing to predict: give a batch size"):
+        predict(tables, sizes, sparsities)
+
+
+@pytest.mark.parametrize("size", [0, -8, float("nan"), float("inf"), "many", None])
+def test_a_batch_size_to_predict_is_positive(size):
+    with pytest.raises(UserError, match="it must be a positive number"):
+        predict(TABLE, [48, size])
