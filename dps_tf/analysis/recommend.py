@@ -136,8 +136,8 @@ def predict(
     """
     given = pd.Series(np.atleast_1d(batch_sizes), name="batch_size")
     sizes = numbers(given)
-    wrong = ~((sizes > 0) & (sizes < np.inf))
-    refuse_first(wrong, given, "of sizes to predict", "a positive number")
+    allowed = (sizes > 0) & (sizes < np.inf)
+    refuse_first(~allowed, given, "of sizes to predict", "a positive number")
     results = getattr(tables, "results", tables)
     if sparsities is not None:
         require(results, ["sparsity"], "results")
@@ -218,8 +218,7 @@ def recommend(
             the median; None for no deadline.
 
     Raises:
-        UserError: `step_time_model` refuses the step times, or a deadline that is not
-            positive.
+        UserError: `step_time_model` refuses the step times; a deadline below 0.
     """
     if deadline is not None:
         check_positive("deadline", deadline)
@@ -238,11 +237,10 @@ def recommend(
         why = _obstacle(fit, own, tables[-1])
     if not why:
         choices = _choices(fit, own, candidates, deadline)
-        least_time = candidates["time_seconds"].min()
-        if deadline is not None and least_time > deadline:
+        if deadline and (least_time := candidates["time_seconds"].min()) > deadline:
             unmet = (
-                f"No batch size reaches the goal within {number(deadline)} seconds, so "
-                f"none is the cheapest: the least time is {number(least_time)}."
+                f"No batch size reaches the goal within {number(deadline)} seconds: "
+                f"the least time is {number(least_time)}."
             )
     unit = DEVICE_SECONDS if own.price is None else MONEY
     return Recommendation(candidates, choices, why, own.assumption, unit, unmet)
@@ -295,11 +293,8 @@ def _obstacle(fit: LawFit, model: StepTimes, candidates: pd.DataFrame) -> str:
     """Returns why none of the candidates is recommended; empty if one is."""
     measured = fit.observations.located().batch_size
     if not fit.slope_resolved:
-        critical = fit.critical_batch_size
-        return (
-            "no slope is resolved, c1 may be 0 and c1/c2 is "
-            f"{interval(critical.low, critical.high)}: measure smaller batch sizes"
-        )
+        ends = interval(fit.critical_batch_size.low, fit.critical_batch_size.high)
+        return f"no slope is resolved, c1/c2 is {ends}: measure smaller batch sizes"
     if candidates.empty:
         return (
             f"{model.devices} devices cannot share a batch of at most "

@@ -45,7 +45,7 @@ def checked_step_times(frame: pd.DataFrame) -> pd.DataFrame:
         values = numbers(frame[name])
         allowed, text = (values > 0) & (values < np.inf), "a positive number"
         if name == PRICE:
-            allowed, text = (values >= 0) & (values < np.inf), "a number of at least 0"
+            allowed, text = allowed | (values == 0), "a number of at least 0"
         elif name != "seconds":
             allowed, text = allowed & (values % 1 == 0), "a positive whole number"
         refuse_first(~allowed, frame[name], "of step times", text)
@@ -113,9 +113,8 @@ def step_time_model(table: pd.DataFrame, devices: int) -> StepTimes:
         sizes = table.groupby("devices")["batch_size"].nunique()
         found = [f"{n} batch sizes on {d} device(s)" for d, n in sizes.items()]
         raise UserError(
-            f"the table of step times has {', '.join(found) or 'no rows'}; at least "
-            f"{MINIMUM_SIZES} on {devices} device(s), or on fewer, are needed to tell "
-            "latency from throughput: measure more."
+            f"the table of step times has {', '.join(found) or 'no rows'}; for "
+            f"{devices} device(s) it needs {MINIMUM_SIZES} on that many or fewer."
         )
     measured = devices if devices in enough else enough[0]
     assumption = f"Step times were measured on {measured} device(s)"
@@ -149,20 +148,13 @@ def measured_devices(table: pd.DataFrame) -> list[int]:
 
 def _misfit(sizes: pd.Index, seconds: Floats, expected: Floats) -> str:
     """Returns how seconds at ascending batch sizes contradict what is expected."""
-    before = np.maximum.accumulate(seconds)
-    at = int(np.argmax(before / seconds))
-    if before[at] > MISFIT * seconds[at]:
-        most = sizes[int(np.argmax(seconds[: at + 1]))]
-        return (
-            f"a step takes {number(before[at])} s at batch size {most:g} and "
-            f"{number(seconds[at])} s at {sizes[at]:g}, and steps do not get faster "
-            "with the batch: measure their times again"
-        )
-    at = int(np.argmax(np.abs(np.log(seconds / expected))))
-    if not 1 / MISFIT <= seconds[at] / expected[at] <= MISFIT:
-        return (
-            f"a step takes {number(seconds[at])} s at batch size {sizes[at]:g}, and a "
-            f"latency and a throughput fitted to all times say {number(expected[at])} "
-            "s: measure more batch sizes"
-        )
-    return ""
+    most = np.maximum.accumulate(seconds)
+    off = np.maximum(most / seconds, np.exp(np.abs(np.log(seconds / expected))))
+    at = int(np.argmax(off))
+    if off[at] <= MISFIT:
+        return ""
+    return (
+        f"a step takes {number(seconds[at])} s at batch size {sizes[at]:g}, up to "
+        f"{number(most[at])} s at smaller ones, and by latency and throughput "
+        f"{number(expected[at])} s: measure step times again, or at more sizes"
+    )

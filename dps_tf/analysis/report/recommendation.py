@@ -14,6 +14,7 @@ from dps_tf.analysis.recommend import MINIMUM_SIZES, Recommendation, recommend
 from dps_tf.analysis.report import style
 from dps_tf.analysis.step_times import measured_devices, recorded_step_times
 
+RECORDED = "Step times are of this sweep, evaluations included."
 MEASURE = (
     "Which batch size to train with depends on the seconds of a step. Measure them "
     "where you train: the command of the sweep with --plan --step_times=step_times.csv "
@@ -22,23 +23,17 @@ MEASURE = (
 
 
 def recommendations_of(tables: Tables) -> tuple[str, ...]:
-    """Returns which batch size to train each curve with, by its recorded seconds.
-
-    Where they are not known at three batch sizes, the last sentence is MEASURE. Curves
-    of fewer than MINIMUM_SIZES K* have none.
-    """
+    """Returns what to train each curve of four K* with, or MEASURE as the last."""
     times = curves_of_table(recorded_step_times(tables.work))
-    known, unknown = [], False
+    found, unknown = [], []
     for name, points in observations_by_curve(tables.results).items():
-        if points.batch_sizes < MINIMUM_SIZES:
-            continue
-        if name in times and measured_devices(times[name]):
-            found = recommend(points, times[name], 1)
-            source = "Step times are of this sweep, evaluations included."
-            known.append(f"{name}: {replace(found, assumption=source)}")
-        else:
-            unknown = True
-    return (*known, *([MEASURE] if unknown else []))
+        if points.batch_sizes >= MINIMUM_SIZES:
+            if name in times and measured_devices(times[name]):
+                advice = recommend(points, times[name], 1)
+                found.append(f"{name}: {replace(advice, assumption=RECORDED)}")
+            else:
+                unknown = [MEASURE]
+    return (*found, *unknown)
 
 
 def write_tables(recommendations: Mapping[str, Recommendation], folder: Path) -> None:
