@@ -37,10 +37,10 @@ from dps_tf.core.execution import (
     processors,
 )
 from dps_tf.core.goal import Goal, direction_of
-from dps_tf.core.nearest import Nearest, Search, advice, nearest_in, nearest_of
+from dps_tf.core.nearest import Nearest, Search, advice, nearest_of
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
 from dps_tf.core.order import examples_at
-from dps_tf.core.outcome import Crossings, crossings, trial_outcome
+from dps_tf.core.outcome import Crossings, GoalWatch, crossings, trial_outcome
 from dps_tf.core.race import (
     Plan,
     RaceRule,

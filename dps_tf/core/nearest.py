@@ -40,25 +40,6 @@ class Nearest:
         return f"best {goal.metric} {self.value:.4g}, {where}"
 
 
-def nearest_in(goal: Goal, trial: int, curve: Mapping[int, float]) -> Nearest | None:
-    """Returns the evaluation of one trial that came nearest, or None for none.
-
-    `curve`: metric by evaluated step, ascending; NaN where it is only a bound.
-    """
-    values = list(curve.values())
-    windows = [
-        goal.over_window(values[: end + 1][-goal.window :])
-        for end in range(len(values))
-    ]
-    return nearest_of(
-        goal,
-        (
-            Nearest(value, step, trial)
-            for step, value in zip(curve, windows, strict=True)
-        ),
-    )
-
-
 def nearest_of(goal: Goal, evaluations: Iterable[Nearest | None]) -> Nearest | None:
     """Returns the evaluation that came nearest; of equal ones the least (step, trial).
 

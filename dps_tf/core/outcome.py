@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dps_tf.core.goal import Goal
+from dps_tf.core.nearest import Nearest, nearest_of
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -37,6 +39,44 @@ def trial_outcome(*, reached: bool, diverged: bool, failed: bool, is_open: bool)
     return "censored" if is_open else "incomplete"
 
 
+class GoalWatch:
+    """The evaluations of one trial, one after another, seen from a goal.
+
+    Attributes:
+        last: step of the latest evaluation, 0 before any.
+        finish: step of the first evaluation at which the goal was met, or None.
+        nearest: the evaluation nearest to the goal, up to `finish`, or None.
+
+    >>> watch = GoalWatch(Goal("validation/loss", 0.1))
+    >>> watch.add(10, 0.3), watch.add(20, 0.1), watch.finish
+    (False, True, 20)
+    """
+
+    def __init__(self, goal: Goal, trial: int = 0):
+        """Has seen no evaluation yet; `trial` is the number of the trial."""
+        self.last = 0
+        self.finish: int | None = None
+        self.nearest: Nearest | None = None
+        self._goal = goal
+        self._trial = trial
+        self._recent: deque[float] = deque(maxlen=goal.window)
+
+    def add(self, step: int, value: float) -> bool:
+        """Takes the next evaluation; returns whether the goal is met at it.
+
+        `value` is that of the goal's metric, NaN where it is only a bound.
+        """
+        self.last = step
+        self._recent.append(value)
+        compared = self._goal.over_window(list(self._recent))
+        is_met = bool(self._goal.reaches(compared))
+        if self.finish is None:
+            here = Nearest(compared, step, self._trial)
+            self.nearest = nearest_of(self._goal, (self.nearest, here))
+            self.finish = step if is_met else None
+        return is_met
+
+
 @dataclass(frozen=True)
 class Crossings:
     """The evaluated steps at which trials met a goal, infinity for none; [trials].
@@ -58,7 +98,7 @@ class Crossings:
 def crossings(  # noqa: PLR0913 - the columns of a table of evaluations
     goal: Goal, trials: int, codes: Wholes, steps: Wholes, values: Floats, bounds: Bools
 ) -> Crossings:
-    """Returns where trials 0, 1, ... met a goal.
+    """Returns where trials 0, 1, ... met a goal: `GoalWatch` for many curves at once.
 
     A bound that does not reach the threshold proves that its evaluation did not. A NaN
     bound proves nothing: cross-entropy is computed for whole evaluations only.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from dps_tf.core import Goal, Nearest, Search, Space, advice, nearest_in, nearest_of
+from dps_tf.core import Goal, GoalWatch, Nearest, Search, Space, advice, nearest_of
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ def _nearest(goal: Goal, curves: pd.DataFrame) -> Nearest | None:
     nearest = []
     for trial, own in values.groupby(rows["trial"]):
         steps = rows.loc[own.index, "step"]
-        curve = dict(zip(map(int, steps), map(float, own), strict=True))
-        nearest.append(nearest_in(goal, int(str(trial)), curve))
+        watch = GoalWatch(goal, int(str(trial)))
+        for step, value in zip(map(int, steps), map(float, own), strict=True):
+            watch.add(step, value)
+        nearest.append(watch.nearest)
     return nearest_of(goal, nearest)

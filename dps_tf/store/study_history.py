@@ -17,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from dps_tf.core import (
     VALIDATION,
     Goal,
+    GoalWatch,
     Nearest,
     Trajectory,
     TrialProvenance,
@@ -61,15 +62,6 @@ class Work:
 
 
 @dataclass
-class _Approach:
-    """How near a trial came to a goal in its evaluations up to the step `last`."""
-
-    last: int = 0
-    finish: int | None = None
-    nearest: Nearest | None = None
-
-
-@dataclass
 class TrialHistory:
     """Everything that the logs record of one trial.
 
@@ -93,7 +85,7 @@ class TrialHistory:
     work: Work = field(default_factory=Work)
     point: dict[str, float] | None = None
     _contiguous: dict[int, int] = field(default_factory=dict)
-    _approaches: dict[tuple[Goal, int], _Approach] = field(default_factory=dict)
+    _watches: dict[tuple[Goal, int], GoalWatch] = field(default_factory=dict)
 
     def contiguous_step(self, interval: int) -> int:
         """Returns the step up to which the logs lack no evaluation."""
@@ -103,22 +95,15 @@ class TrialHistory:
         self._contiguous[interval] = step
         return step
 
-    def _approach(self, goal: Goal, interval: int, last: int) -> _Approach:
+    def _watched(self, goal: Goal, interval: int, last: int) -> GoalWatch:
         """Returns how near the trial came to a goal up to the step `last`."""
         # Called after every turn: earlier evaluations are not compared again.
-        approach = self._approaches.setdefault((goal, interval), _Approach())
-        for step in range(approach.last + interval, last + 1, interval):
-            if approach.finish is None and step not in self.bounds:
-                first = max(step - (goal.window - 1) * interval, interval)
-                values = [
-                    math.nan if at in self.bounds else self.evaluations[at][goal.metric]
-                    for at in range(first, step + 1, interval)
-                ]
-                here = Nearest(goal.over_window(values), step, 0)
-                approach.nearest = nearest_of(goal, (approach.nearest, here))
-                approach.finish = step if goal.is_met(values) else None
-        approach.last = max(approach.last, last)
-        return approach
+        watch = self._watches.setdefault((goal, interval), GoalWatch(goal))
+        for step in range(watch.last + interval, last + 1, interval):
+            is_bound = step in self.bounds
+            value = math.nan if is_bound else self.evaluations[step][goal.metric]
+            watch.add(step, value)
+        return watch
 
     def nearest(self, goal: Goal, interval: int, trial: int) -> Nearest | None:
         """Returns the evaluation nearest to a goal, up to the one that met the goal.
@@ -126,7 +111,7 @@ class TrialHistory:
         `trial` is the number of this trial.
         """
         last = self.contiguous_step(interval)
-        nearest = self._approach(goal, interval, last).nearest
+        nearest = self._watched(goal, interval, last).nearest
         return None if nearest is None else replace(nearest, trial=trial)
 
     def trajectory(self, goal: Goal, interval: int) -> Trajectory:
@@ -136,7 +121,7 @@ class TrialHistory:
         has been trained up to them again.
         """
         last = self.contiguous_step(interval)
-        finish = self._approach(goal, interval, last).finish
+        finish = self._watched(goal, interval, last).finish
         diverged = self.diverged_step
         if diverged is not None and last < (diverged - 1) // interval * interval:
             diverged = None

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core import EvaluationSchedule, Goal, UserError
+from dps_tf.core import EvaluationSchedule, Goal, GoalWatch, UserError
 from dps_tf.data import Examples
 from dps_tf.objectives import build, merge
 from dps_tf.training.device_data import BATCH_SIZE
@@ -47,7 +47,6 @@ class StepsToResult(keras.callbacks.Callback):
 
     Attributes:
         curve: one dict per evaluation: `step` and the metric columns.
-        steps_to_result: first evaluated step that met the goal, or None.
         diverged_step: first step whose loss was not finite, or None.
     """
 
@@ -85,8 +84,13 @@ class StepsToResult(keras.callbacks.Callback):
         self._seen = 0
         self._loss_sum = 0.0
         self.curve: list[dict[str, float]] = []
-        self.steps_to_result: int | None = None
+        self._watch = GoalWatch(goal)
         self.diverged_step: int | None = None
+
+    @property
+    def steps_to_result(self) -> int | None:
+        """First evaluated step that met the goal, or None."""
+        return self._watch.finish
 
     @property
     def bracket(self) -> tuple[int, int] | None:
@@ -144,12 +148,11 @@ class StepsToResult(keras.callbacks.Callback):
         result = self.evaluate()
         metrics = result.metrics
         self.curve.append({"step": self._step, **metrics, "train/loss": loss})
-        latest = [row[self.goal.metric] for row in self.curve[-self.goal.window :]]
+        value = metrics[self.goal.metric] if result.is_finite else math.nan
+        is_met = self._watch.add(self._step, value)
         if not result.is_finite:
             self._diverge()
-        elif self.goal.is_met(latest):
-            if self.steps_to_result is None:
-                self.steps_to_result = self._step
+        elif is_met:
             self.model.stop_training = True
 
     def evaluate(self) -> Evaluation:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dps_tf.core import OUTCOMES, Goal, crossings, trial_outcome
+from dps_tf.core import OUTCOMES, Goal, GoalWatch, crossings, trial_outcome
 
 METRIC = "validation/classification_error"
 VALUE = st.sampled_from([0.0, 0.1, 0.2, 0.3, math.nan])
@@ -70,6 +70,10 @@ def test_crossings_are_those_of_reading_each_curve(goal, curves, random):
         before = math.inf if maybe is None else [0, *at][maybe]
         assert found.before[code] == before
         assert found.last[code] == max(at, default=0)
+        watch = GoalWatch(goal)
+        met = [watch.add(s, math.nan if b else v) for s, v, b in curve]
+        assert watch.finish == (None if sure is None else at[sure])
+        assert watch.last == max(at, default=0) and any(met) == (sure is not None)
 
 
 def test_no_evaluation_meets_nothing():
