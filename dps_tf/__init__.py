@@ -2,10 +2,11 @@
 
 `sweep(...)` makes a sweep of gin files and Python values and `run(sweep, sweep_dir)`
 trains it; `load(sweep_dir)` returns its tables and `load_trial(sweep_dir, cell)` a
-trained model. `StepsToResult` is the Keras callback that finds the first step at which
-a model meets a `Goal`; the `register_*` functions add names that gin files can use.
-Each is imported when it is first used, so `import dps_tf` is quick and does not load
-TensorFlow.
+trained model. `fit_table(frame)` fits c1/B + c2 to any table, and `plot_collapsed` and
+`plot_critical` draw its curves. `StepsToResult` is the Keras callback that finds the
+first step at which a model meets a `Goal`; the `register_*` functions add names that
+gin files can use. Each is imported when it is first used, so `import dps_tf` is quick
+and does not load TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 if TYPE_CHECKING:
+    from dps_tf.analysis.fit_table import fit_table as fit_table
     from dps_tf.analysis.recommend import predict as predict
+    from dps_tf.analysis.report.many_curves import plot_collapsed as plot_collapsed
+    from dps_tf.analysis.report.many_curves import plot_critical as plot_critical
     from dps_tf.cli.notebook import load as load
     from dps_tf.cli.notebook import load_trial as load_trial
     from dps_tf.cli.notebook import run as run
@@ -38,8 +42,11 @@ __all__ = [
     "Goal",
     "StepsToResult",
     "__version__",
+    "fit_table",
     "load",
     "load_trial",
+    "plot_collapsed",
+    "plot_critical",
     "predict",
     "register_dataset",
     "register_metric",
@@ -58,6 +65,9 @@ _LAZY = {
     "load": ("dps_tf.cli.notebook", "load"),
     "load_trial": ("dps_tf.cli.notebook", "load_trial"),
     "predict": ("dps_tf.analysis.recommend", "predict"),
+    "fit_table": ("dps_tf.analysis.fit_table", "fit_table"),
+    "plot_collapsed": ("dps_tf.analysis.report.many_curves", "plot_collapsed"),
+    "plot_critical": ("dps_tf.analysis.report.many_curves", "plot_critical"),
     "run": ("dps_tf.cli.notebook", "run"),
     "sweep": ("dps_tf.workloads.reading", "configure"),
     "StepsToResult": ("dps_tf.training.callback", "StepsToResult"),

@@ -3,11 +3,15 @@
 The table needs the columns batch_size and steps_to_result. With bracket_low, K* is only
 known to lie above it (the evaluation before), and a row without steps_to_result is a
 lower bound; without, K* counts as exact. With noise (octaves), noisy rows weigh less.
-With seed, rows of one seed share a shift. With curve, each name is a curve of its own,
-and their c1 and c2 are compared. A results.csv of this package can be given as it is.
+With run, rows of one batch size are trainings that only chance tells apart: K* is their
+median, with its standard error as noise. With seed, rows of one seed share a shift.
+With curve, each name is a curve of its own, and their c1 and c2 are compared. With
+unit, a curve says what its batch sizes count. A results.csv of this package can be
+given as it is.
 
 Printed are fits with intervals, residuals, the exponent of the batch size and the ends
-of perfect scaling and of useful batch sizes, and ratios of curves.
+of perfect scaling and of useful batch sizes, and ratios of curves. More than three
+curves are one table; --curve names those that are printed in full.
 """
 
 from __future__ import annotations
@@ -25,6 +29,9 @@ _CSV = flags.DEFINE_string(
     "csv", None, "A table with the columns batch_size and steps_to_result."
 )
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object.")
+_CURVES = flags.DEFINE_multi_string(
+    "curve", [], "Curve to print in full, of many; may be repeated."
+)
 common.section("How it is fitted")
 _LEVEL = flags.DEFINE_float(
     "level", None, "Nominal coverage of the intervals; 0.95 by default."
@@ -61,7 +68,7 @@ def main() -> int:
     if _JSON.value:
         print(json.dumps(fitted.to_json(), indent=1, allow_nan=False))
     else:
-        print(printable(text_of(fitted)))
+        print(printable(text_of(fitted, _CURVES.value)))
     return FINISHED
 
 

@@ -7,7 +7,9 @@ curves are named by the columns of the cell that vary.
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,14 @@ from dps_tf.analysis import law, regimes
 from dps_tf.analysis.interchange.foreign_files import numbers_of, read_csv
 from dps_tf.analysis.searches import searches_of_results
 from dps_tf.analysis.tables import curve_key, curve_label, require
-from dps_tf.analysis.wording import number, p_text, with_interval
-from dps_tf.core import UserError, check_positive, printable
+from dps_tf.analysis.wording import and_list, number, p_text, with_interval
+from dps_tf.core import UserError, check_positive, near_matches, printable
 
 _LABELS = dict(zip(law.QUANTITIES, ("c1", "c2", "c1/c2"), strict=True))
+MANY = 3
+"""Curves from whose number on, exclusive, a text is one table."""
+WIDTH = 100
+"""Columns of that table at most."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +53,17 @@ class FitSettings:
 class CurveFit:
     """The law of a curve with a name, and regimes on the fit and on measured points.
 
-    `left_out` counts the rows of the table without a usable steps-to-result.
+    `left_out` counts the K* of the table that are not usable. `runs` has the least and
+    greatest number of runs of which K* is the median, None without a column `run`.
+    `unit` is what a batch size counts.
     """
 
     curve: str
     fit: law.LawFit
     regimes: tuple[regimes.Regime, ...]
     left_out: int
+    runs: tuple[int, int] | None = None
+    unit: str = "examples"
 
     def to_json(self) -> dict[str, Any]:
         """Returns everything as JSON; None stands for infinity and for NaN."""
@@ -69,6 +79,25 @@ class CurveFit:
             "regimes": [regime.to_json() for regime in self.regimes],
         }
 
+    def to_row(self) -> dict[str, Any]:
+        """Returns the row of `TableFit.to_frame`."""
+        fit, sizes = self.fit, self.fit.observations.distinct[0]
+        estimates = {q.removesuffix("_batch_size"): q for q in law.QUANTITIES}
+        estimates |= {"exponent": "exponent", "averaged": "critical_averaged"}
+        ends = {"": "value", "_low": "low", "_high": "high"}
+        return {
+            **{name: getattr(self, name) for name in ("curve", "unit")},
+            **{"batch_sizes": len(sizes), "smallest": sizes[0], "largest": sizes[-1]},
+            **dict(zip(("runs_least", "runs_most"), self.runs or (1, 1), strict=True)),
+            **{
+                name + end: getattr(getattr(fit, of), ends[end])
+                for name, of in estimates.items()
+                for end in ends
+            },
+            "scale": fit.scale.value,
+            "doubts": " ".join(law.misfits(fit)),
+        }
+
 
 @dataclass(frozen=True)
 class TableFit:
@@ -77,14 +106,45 @@ class TableFit:
     Attributes:
         curves: those that can be fitted alone.
         too_short: number of usable batch sizes of those that cannot, by name.
-        comparison: ratios in a joint fit, if two or more curves are `law.joinable`.
-        exponent: a of c1/B^a + c2 that the curves of `curves` have in common.
+        joinable: what is known of the curves of the joint fit.
+        settings: how curves were fitted.
+        reference: the curve of `joinable` that ratios are taken to.
+        searches: what K* of each curve are the best of.
     """
 
     curves: tuple[CurveFit, ...]
     too_short: dict[str, int]
-    comparison: law.Comparison | None = None
-    exponent: law.Estimate | None = None
+    joinable: Mapping[str, law.Observations]
+    settings: FitSettings
+    reference: str | None = None
+    searches: Mapping[str, str] | None = None
+
+    @cached_property
+    def comparison(self) -> law.Comparison | None:
+        """Ratios in a joint fit, if two or more curves are `joinable`."""
+        return self.compare() if len(self.joinable) > 1 else None
+
+    def compare(self, pairs: list[tuple[str, str]] | None = None) -> law.Comparison:
+        """Returns ratios of (curve, reference) in a joint fit of the curves of pairs.
+
+        Without pairs every curve is compared with the reference. p are adjusted for
+        all pairs of the call.
+        """
+        named = self.joinable if pairs is None else [n for pair in pairs for n in pair]
+        return law.compare(
+            {n: self.joinable[n] for n in named if n in self.joinable},
+            None if pairs else self.reference,
+            pairs=pairs,
+            margin=self.settings.margin,
+            level=self.settings.level,
+            searches=self.searches,
+        )
+
+    @cached_property
+    def exponent(self) -> law.Estimate:
+        """The exponent that `curves` have in common, with a residual scale each."""
+        each = [curve.fit.free.exponent for curve in self.curves]
+        return law.Estimate.of(law.exponent_of_all(each), self.settings.level)
 
     def to_json(self) -> dict[str, Any]:
         """Returns everything as JSON; None stands for infinity and for NaN."""
@@ -96,17 +156,27 @@ class TableFit:
                 for name, fit in self.joined.items()
             },
             "comparison": self.comparison and self.comparison.to_json(),
-            "common_exponent": self.exponent and self.exponent.to_json(),
+            "common_exponent": self.exponent.to_json(),
         }
 
     def __repr__(self) -> str:
         """Returns what `python -m dps_tf.fit` prints."""
         return text_of(self)
 
+    def to_frame(self) -> pd.DataFrame:
+        """Returns one row per curve of `curves`, in their order.
+
+        Columns: curve, unit, batch_sizes, smallest, largest, runs_least, runs_most; c1,
+        c2, critical (c1/c2), exponent and averaged (c1/c2, over the exponent), each
+        with `_low` and `_high`, where 0 and infinity are open ends; scale, in octaves;
+        doubts, the names of `law.misfits`.
+        """
+        return pd.DataFrame([curve.to_row() for curve in self.curves])
+
     @property
     def joined(self) -> dict[str, law.LawFit]:
         """The curves that are too short alone, as the joint fit has them."""
-        fits = self.comparison.fits if self.comparison else {}
+        fits = self.comparison.fits if self.too_short and self.comparison else {}
         return {name: fits[name] for name in self.too_short if name in fits}
 
 
@@ -148,23 +218,18 @@ def fit_table(
             f"the table has at most {max(sizes.values(), default=0)}; a bound, such as "
             "a bracket_low of 0, is no K*."
         )
+    if reference is not None and reference not in usable:
+        raise UserError(
+            f"--reference={reference!r} is not a curve that can be fitted: "
+            f"{near_matches(reference, usable)}."
+        )
     curves = tuple(
-        _fit(name, curve, settings, len(parts[name]) - len(curve))
+        _fit(name, curve, settings, parts[name])
         for name, curve in usable.items()
         if name not in too_short
     )
-    if len(usable) > 1:
-        level, margin = settings.level, settings.margin
-        searches = searches_of_results(parts)
-        comparison = law.compare(
-            usable, reference, margin=margin, level=level, searches=searches
-        )
-        alone = {curve.curve: curve.fit.observations for curve in curves}
-        exponent = law.Estimate.of(law.exponent_of(alone), level)
-        return TableFit(curves, too_short, comparison, exponent)
-    if reference is not None and reference not in usable:
-        raise UserError(f"--reference={reference!r} is not a curve that can be fitted.")
-    return TableFit(curves, too_short)
+    searches = searches_of_results(parts)
+    return TableFit(curves, too_short, usable, settings, reference, searches)
 
 
 def observations_by_curve(
@@ -176,7 +241,7 @@ def observations_by_curve(
 
 
 def _fit(
-    name: str, observations: law.Observations, settings: FitSettings, left_out: int
+    name: str, observations: law.Observations, settings: FitSettings, rows: pd.DataFrame
 ) -> CurveFit:
     fit = law.fit_law(observations, settings.level)
     tolerances, start = settings.tolerances, settings.linear_from
@@ -186,7 +251,12 @@ def _fit(
         *regimes.fitted_regimes(fit, tolerances, start),
         *regimes.measured_regimes(observations, tolerances, measured),
     )
-    return CurveFit(name, fit, ends, left_out)
+    left_out = len(rows) - len(observations)
+    runs = (min(rows["runs"]), max(rows["runs"])) if "runs" in rows else None
+    units = rows["unit"].unique() if "unit" in rows else ["examples"]
+    if len(units) > 1:
+        raise UserError(f"curve {name!r} has the units {and_list([*map(str, units)])}.")
+    return CurveFit(name, fit, ends, left_out, runs, str(units[0]))
 
 
 def curves_of_table(
@@ -195,6 +265,7 @@ def curves_of_table(
     """Returns the rows of each curve, in the order of the table.
 
     Seeds are curves of their own, or belong together: a fit then has an effect of them.
+    Of several runs there is one row, their median; see `median_of_runs`.
     """
     if "curve" in frame.columns:
         if frame["curve"].isna().any():
@@ -211,14 +282,69 @@ def curves_of_table(
             varying = [name for name in varying if name != "seed"]
         names = pd.Series([curve_label(row, varying) for _, row in frame.iterrows()])
     groups = frame.groupby(names.to_numpy(object), sort=False)
-    return {str(name): part for name, part in groups}
+    if "run" not in frame.columns:
+        return {str(name): part for name, part in groups}
+    return {str(name): median_of_runs(part) for name, part in groups}
 
 
-def text_of(table: TableFit) -> str:
-    """Returns the fits and ratios of a table as lines for a terminal."""
+def median_of_runs(rows: pd.DataFrame) -> pd.DataFrame:
+    """Returns a row per batch size and seed of the runs of a curve: their median.
+
+    Runs are trainings that only chance tells apart. Their median lies between the
+    medians of both ends of their brackets; a run without steps_to_result is as long as
+    any. `noise` is the standard error of a median that asks for no distribution, half
+    the octaves between the quantiles 0.5 - 0.5/sqrt(n) and 0.5 + 0.5/sqrt(n) of n runs,
+    with the noise that rows have. `runs` is n; further columns are of the first run.
+    """
+    medians = []
+    keys = ["batch_size", *(["seed"] if "seed" in rows else [])]
+    for _, part in rows.groupby(keys, sort=False, dropna=False):
+        if part["run"].duplicated().any():
+            run, size = part["run"].mode()[0], part["batch_size"].iloc[0]
+            raise UserError(
+                f"run {run} of batch size {size:g} comes twice: number the runs of "
+                "each batch size."
+            )
+        columns = part.reindex(columns=["steps_to_result", "bracket_low", "noise"])
+        high, low, noise = columns.to_numpy(np.float64).T
+        known = ~np.isnan(high) | (low > 0)
+        high, low = np.nan_to_num(high[known], nan=np.inf), low[known]
+        ends = 0.5 + 0.5 * np.array([-1, 1]) / max(len(high), 1) ** 0.5
+        middle = np.where(np.isnan(low), high, (low + high) / 2)
+        middle = np.log2(np.where(np.isinf(high), low, middle))
+        spread = np.diff(np.quantile(middle, ends))[0] / 2 if len(high) else 0.0
+        top, bottom = (np.median(x) if len(high) else np.nan for x in (high, low))
+        medians.append(
+            {
+                **part.iloc[0],
+                "steps_to_result": np.nan if np.isinf(top) else top,
+                "bracket_low": bottom,
+                "noise": np.hypot(spread, np.nan_to_num(noise[0])),
+                "runs": len(high),
+            }
+        )
+    return pd.DataFrame(medians)
+
+
+def text_of(table: TableFit, named: Collection[str] = ()) -> str:
+    """Returns the fits and ratios of a table as lines for a terminal.
+
+    More than MANY curves are one table, and ratios are those to a reference that was
+    asked for. Curves that are named are shown in full, alone.
+    """
+    curves = {curve.curve: curve for curve in table.curves}
+    for name in named:
+        if name not in curves:
+            raise UserError(
+                f"--curve={name!r} is unknown: {near_matches(name, curves)}."
+            )
+    if not named and len(curves) > MANY:
+        return printable("\n".join(_table(table)))
     lines: list[str] = []
-    for curve in table.curves:
-        lines += [*_curve(curve), ""]
+    for name in named or curves:
+        lines += [*_curve(curves[name]), ""]
+    if named:
+        return printable("\n".join(lines).rstrip())
     for name, points in table.too_short.items():
         lines.append(f"{name}: {points} batch sizes are too few to fit")
         if fit := table.joined.get(name):
@@ -226,9 +352,50 @@ def text_of(table: TableFit) -> str:
             constants = {text: getattr(fit, q) for q, text in _LABELS.items()}
             lines += [f"  {text:<8}{_estimate(c)}" for text, c in constants.items()]
         lines.append("")
-    if table.comparison and table.exponent:
-        lines += _comparison(table.comparison, table.exponent)
+    lines += _comparison(table)
     return printable("\n".join(lines).rstrip())
+
+
+def _table(table: TableFit) -> list[str]:
+    """Returns a line per curve, and what its columns are, in WIDTH columns."""
+    units = {curve.unit for curve in table.curves}
+    unit = min(units) if len(units) == 1 else "units"
+    rows = [("unit", "B", "runs", "c1", "c2", "c1/c2", "a", "")]
+    rows += [_cells(curve) for curve in table.curves]
+    rows = [row[len(units) == 1 :] for row in rows]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    room = max(8, WIDTH - sum(widths) - len(widths))
+    names, lines = ["curve", *(curve.curve for curve in table.curves)], []
+    for name, row in zip(names, rows, strict=True):
+        cells = [cell.ljust(w) for cell, w in zip(row, widths, strict=True)]
+        first, *others = textwrap.wrap(name, room)
+        lines += [f"{first.ljust(room)} {' '.join(cells)}".rstrip(), *others]
+    short = and_list([*table.too_short], 99)
+    lines += _wrapped(
+        "B: batch sizes with more than a bound; K* is the median of the runs of each. "
+        f"c1 in {unit}, c2 in steps, c1/c2 in {unit} a step: medians, with "
+        f"{100 * table.settings.level:g} % intervals. a: the exponent of B; in common "
+        f"{_a(table.exponent)}, each curve with a residual scale of its own. "
+        "*: the law is doubtful; --curve=NAME prints why, and all else on a curve. "
+        "--reference=NAME prints ratios.",
+        *[f"Too few batch sizes for a fit: {short}."] * bool(short),
+        width=WIDTH - 2,
+    )
+    return lines + (_comparison(table) if table.reference else [])
+
+
+def _cells(curve: CurveFit) -> tuple[str, ...]:
+    fit, runs = curve.fit, sorted({*(curve.runs or ())})
+    return (
+        *(curve.unit, str(fit.observations.batch_sizes), "-".join(map(str, runs))),
+        *(number(fit.c1.value, 2), number(fit.c2.value, 2)),
+        *(_estimate(fit.critical_batch_size, None), _a(fit.exponent)),
+        "*" * bool(law.misfits(fit)),
+    )
+
+
+def _a(a: law.Estimate) -> str:
+    return f"{a.value:.2f} ({a.low:.2f} to {a.high:.2f})"
 
 
 def _curve(curve: CurveFit) -> list[str]:
@@ -240,13 +407,15 @@ def _curve(curve: CurveFit) -> list[str]:
     )
     if fit.observations.is_bound.any():
         head += f"; {fit.observations.is_bound.sum()} of them bounds"
+    if curve.runs:
+        head += f"; medians of {curve.runs[0]} to {curve.runs[1]} runs"
     if curve.left_out:
         head += f"; {curve.left_out} rows without a usable one"
     return [head, *_law(fit), *_residuals(fit), *_regimes(curve)]
 
 
-def _estimate(estimate: law.Estimate) -> str:
-    return with_interval(estimate.value, estimate.low, estimate.high, digits=3)
+def _estimate(estimate: law.Estimate, digits: int | None = 3) -> str:
+    return with_interval(estimate.value, estimate.low, estimate.high, digits)
 
 
 def _law(fit: law.LawFit) -> list[str]:
@@ -276,8 +445,8 @@ def _law(fit: law.LawFit) -> list[str]:
     return [*lines, *_wrapped(*texts, *law.misfits(fit).values())]
 
 
-def _wrapped(*texts: str) -> list[str]:
-    lines = [line for text in texts for line in textwrap.wrap(text, 84)]
+def _wrapped(*texts: str, width: int = 84) -> list[str]:
+    lines = [line for text in texts for line in textwrap.wrap(text, width)]
     return [f"  {line}" for line in lines]
 
 
@@ -325,13 +494,14 @@ def _end(regime: regimes.Regime, curve: CurveFit) -> str:
     return number(regime.batch_size)
 
 
-def _comparison(comparison: law.Comparison, exponent: law.Estimate) -> list[str]:
+def _comparison(table: TableFit) -> list[str]:
+    if not (comparison := table.comparison):
+        return []
     scale = comparison.scale
     lines = [
         f"all curves together, one residual scale of {scale.value:.2f} octaves "
         f"({scale.low:.2f} to {scale.high:.2f});",
-        f"exponent a in common {exponent.value:.2f} ({exponent.low:.2f} to "
-        f"{exponent.high:.2f}). Ratios:",
+        f"exponent a in common, with one of each, {_a(table.exponent)}. Ratios:",
     ]
     for pair in comparison.ratios:
         lines.append(f"  {pair.curve} / {pair.reference}")
