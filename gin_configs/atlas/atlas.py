@@ -4,16 +4,17 @@
 
 reads `facts.csv` (what the runs of each benchmark counted), `benchmarks.csv` (what that
 unit is) and the digitized curves of Shallue et al. 2019, and writes `steps.csv` (the
-input of `python -m dps_tf.fit --csv`), `fits.csv`, `comparisons.csv`, `same_lists.csv`,
+input of `python -m dps_tf.fit --csv`), `fits.csv`, `table.csv` (the same to read),
+`comparisons.csv`, `comparisons_text.csv`, `exponent.csv`, `same_lists.csv`,
 `collapsed.png` and `critical.png`.
 """
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,8 +29,6 @@ LEFT_OUT = {
     "qwen35_397b_grpo": "every run met the target at its first evaluation",
 }
 """Benchmarks without a curve, with the reason."""
-ALIASES = {"gnn": "rgat"}
-"""Names of one benchmark; `ssd` from 2.0 on is `retinanet` too."""
 ROUNDS = {
     "RNN-T": ("1.1", "3.1"),
     "Stable Diffusion 2": ("4.1", "5.0"),
@@ -42,9 +41,15 @@ ROUNDS = {
 OPTIMIZERS = {
     "RetinaNet": "SSD ResNet-34",
     "DLRM DCNv2": "DLRM",
-    "ResNet-8 CIFAR-10 nesterov": "ResNet-8 CIFAR-10 sgd",
+    "cifar_10-resnet_8-nesterov": "cifar_10-resnet_8-sgd",
+    "mnist-simple_cnn_base-nesterov": "mnist-simple_cnn_base-sgd",
+    "lm1b-transformer_shallow-nesterov": "lm1b-transformer_shallow-sgd",
 }
-MODELS = {"Llama 3.1 405B": "Llama 3.1 8B"}
+"""Curves with another optimizer; in the first two the network is another one, too."""
+MODELS = {
+    "Llama 3.1 405B": "Llama 3.1 8B",
+    "lm1b-transformer_base-nesterov": "lm1b-transformer_shallow-nesterov",
+}
 MARGIN, EXPONENT_MARGIN, LEVEL = 1.25, 0.1, 0.95
 DIGITIZED = 0.07
 """Octaves: 5 %, the error of reading a figure."""
@@ -52,7 +57,9 @@ DIGITIZED = 0.07
 
 def facts() -> pd.DataFrame:
     """Returns the facts, with the row of `benchmarks.csv` that holds for each."""
-    found = pd.read_csv(HERE / "facts.csv", dtype={"first_round": str, "last_round": str})
+    found = pd.read_csv(
+        HERE / "facts.csv", dtype={"first_round": str, "last_round": str}
+    )
     units = pd.read_csv(HERE / "benchmarks.csv", dtype=str)
     ends = units["rounds"].str.split("-", expand=True).astype(float)
     units = units.assign(unit_from=ends[0], unit_to=ends[1])
@@ -144,3 +151,234 @@ def _digitized() -> pd.DataFrame:
     return table.assign(unit="examples", run=1, bracket_low="", noise=DIGITIZED)[
         "curve unit batch_size run steps_to_result bracket_low noise".split()
     ]
+
+
+def comparisons(fitted: Any, fits: pd.DataFrame) -> pd.DataFrame:
+    """Returns the comparisons of each question, with the word that the rule gives.
+
+    The rule is that of the table of verdicts. p are adjusted for all comparisons of a
+    question (Holm 1979); `within` is the factor, or the difference, that 95 % exclude.
+    """
+    main = fits[~fits["is_variant"]]
+    exponents = [
+        ("exponent 1", "equal", name, *_exponent(curve.fit.free.exponent))
+        for curve in fitted.curves
+        if (name := curve.curve) in set(main["curve"])
+    ]
+    language, image = (
+        np.log2(main.loc[main["kind"] == kind, "best"])
+        for kind in ("language", "image")
+    )
+    name = f"c1/c2 of {len(language)} language over {len(image)} image models"
+    kinds = [("kinds", "different", name, *_welch(language, image))]
+    rounds = {f"{label} {r}": label for label, both in ROUNDS.items() for r in both}
+    rounds = {a: b for a, b in rounds.items() if a in set(fits["curve"])}
+    families = [
+        _ratios("size", "higher", MODELS, fitted),
+        _ratios("optimizer", "different", OPTIMIZERS, fitted),
+        _ratios("rounds", "different", {b: a for a, b in rounds.items()}, fitted),
+    ]
+    rows = []
+    for family in (exponents, kinds, *families):
+        for row, p in zip(family, _holm([row[-2] for row in family]), strict=True):
+            question, claim, of, value, low, high, _, within = row
+            margin = EXPONENT_MARGIN if question == "exponent 1" else MARGIN
+            above = value > 1
+            word = _word(claim, p, above, within, margin)
+            rows.append((question, claim, of, value, low, high, p, within, word))
+    names = "question claim of value low high p within word".split()
+    return pd.DataFrame(rows, columns=names)
+
+
+def _exponent(a: Any) -> tuple[float, ...]:
+    low, value, high = a.quantiles([0.025, 0.5, 0.975])
+    above = a.probability_above(1.0)
+    distance = np.abs(2**a.middles - 1)
+    order = np.argsort(distance)
+    within = np.interp(LEVEL, np.cumsum(a.masses[order]), distance[order])
+    return value, low, high, 2 * min(above, 1 - above), float(within)
+
+
+def _welch(one: pd.Series, other: pd.Series) -> tuple[float, ...]:
+    found = stats.ttest_ind(one, other, equal_var=False)
+    ends = found.confidence_interval(LEVEL)
+    value = float(one.mean() - other.mean())
+    within = 2 ** max(abs(ends.low), abs(ends.high))
+    return 2**value, 2**ends.low, 2**ends.high, float(found.pvalue), within
+
+
+def _ratios(question: str, claim: str, pairs: dict[str, str], fitted: Any) -> list[Any]:
+    rows = []
+    for curve, reference in pairs.items():
+        [pair] = fitted.compare([(curve, reference)]).ratios
+        r = pair.critical_batch_size
+        p = (
+            math.nan
+            if "refused" in r.verdict
+            else 2 * min(r.probability, 1 - r.probability)
+        )
+        name = f"c1/c2 of {curve} over {reference}"
+        rows.append((question, claim, name, r.value, r.low, r.high, p, r.within))
+    return rows
+
+
+def _holm(p: Sequence[float]) -> list[float]:
+    known = [x for x in p if not math.isnan(x)]
+    steps = [(len(known) - rank) * x for rank, x in enumerate(sorted(known))]
+    running = np.minimum(np.maximum.accumulate([0.0, *steps])[1:], 1.0)
+    found = dict(zip(sorted(known), running, strict=True))
+    return [found.get(x, math.nan) for x in p]
+
+
+def _word(claim: str, p: float, above: bool, within: float, margin: float) -> str:
+    if math.isnan(p):
+        return "not measured"
+    is_told, is_equal = p < 1 - LEVEL, within <= margin
+    if claim == "equal":
+        word = "agrees" if is_equal else "does not" if is_told else ""
+    elif claim == "different":
+        word = "agrees" if is_told else "does not" if is_equal else ""
+    else:
+        word = ("agrees" if above else "does not") if is_told else ""
+    return word or "not told apart" + (f" within {within:.3g}" if within < 1e6 else "")
+
+
+def fits_of(fitted: Any) -> pd.DataFrame:
+    """Returns a row a curve, by c1/c2, with its kind, optimizer and tokens.
+
+    `best` is c1/c2, averaged over the exponent where its interval leaves 1 out.
+    """
+    found = facts().drop_duplicates("label").set_index("label")
+    rows = fitted.to_frame()
+    labels = rows["curve"].str.replace(r" \d\.\d$", "", regex=True)
+    labels = labels.where(labels.isin(found.index), rows["curve"])
+    is_public = labels.isin(found.index)
+    rows["is_variant"] = is_public & (labels != rows["curve"])
+    rows["source"] = np.where(is_public, "MLPerf", "Shallue et al. 2019, digitized")
+    for name in ("kind", "optimizer"):
+        rows[name] = labels.map(found[name]).fillna("digitized")
+    tokens = labels.map(found["tokens_per_example"].astype(float))
+    rows["critical_tokens"] = rows["critical"] * tokens
+    is_refused = (rows["exponent_low"] > 1) | (rows["exponent_high"] < 1)
+    rows["best"] = rows["averaged"].where(is_refused, rows["critical"])
+    return rows.sort_values("critical", ascending=False, ignore_index=True)
+
+
+def readable(fits: pd.DataFrame) -> pd.DataFrame:
+    """Returns the fits of the curves of the figures, as a page shows them."""
+    rows = fits[~fits["is_variant"]].reset_index(drop=True)
+    runs = rows["runs_least"].astype(str) + "-" + rows["runs_most"].astype(str)
+    law = np.where(rows["doubts"] == "", "holds", "doubted: " + rows["doubts"])
+    return pd.DataFrame(
+        {
+            "curve": rows["curve"],
+            "kind": rows["kind"],
+            "optimizer": rows["optimizer"],
+            "batch sizes": rows["batch_sizes"],
+            "runs": runs.where(
+                rows["runs_least"] < rows["runs_most"], rows["runs_most"]
+            ),
+            "c1/c2, examples": [_text(*r) for r in _ends(rows, "critical")],
+            "c1/c2, tokens": [
+                _number(t) if t > 0 else "-" for t in rows["critical_tokens"]
+            ],
+            "exponent": [
+                f"{v:.2f} ({a:.2f} to {b:.2f})" for v, a, b in _ends(rows, "exponent")
+            ],
+            "law": law,
+        }
+    )
+
+
+def _ends(rows: pd.DataFrame, name: str) -> Any:
+    return rows[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
+
+
+def _number(value: float) -> str:
+    return f"{float(f'{value:.3g}'):,.10g}"
+
+
+def _text(value: float, low: float, high: float) -> str:
+    if not low or math.isinf(high):
+        ends = [f"at least {_number(low)}"] * (low > 0)
+        return (ends + [f"at most {_number(high)}"] * math.isfinite(high) + ["open"])[0]
+    return f"{_number(value)} ({_number(low)} to {_number(high)})"
+
+
+def readable_comparisons(found: pd.DataFrame) -> pd.DataFrame:
+    """Returns the comparisons of pairs and kinds, as a page shows them."""
+    rows = found[found["question"] != "exponent 1"].reset_index(drop=True)
+    return pd.DataFrame(
+        {
+            "compared": rows["of"],
+            "claimed": rows["claim"],
+            "factor": [_text(*r) for r in rows[["value", "low", "high"]].to_numpy()],
+            "p": [_p(p) for p in rows["p"]],
+            "word": rows["word"],
+        }
+    )
+
+
+def _p(p: float) -> str:
+    return "-" if math.isnan(p) else "below 0.001" if p < 0.001 else f"{p:.2g}"
+
+
+def sentences(folder: Path = HERE) -> list[str]:
+    """Returns the numbers of the page, as its sentences have them."""
+    fits, found = (pd.read_csv(folder / f"{n}.csv") for n in ("fits", "comparisons"))
+    main = fits[~fits["is_variant"]]
+    public = main[main["source"] == "MLPerf"]
+    closed = public[(public["critical_low"] > 0) & np.isfinite(public["critical_high"])]
+    least, most = closed.iloc[-1], closed.iloc[0]
+    alone = found[found["question"] == "exponent 1"]
+    refused = alone[alone["word"] == "does not"]
+    of_all = pd.read_csv(folder / "exponent.csv").iloc[0]
+    ends = f"{of_all['low']:.3f} to {of_all['high']:.3f}"
+    return [
+        f"{len(public)} benchmarks",
+        f"{len(main) - len(public)} digitized curves",
+        f"{len(closed)} of them have an interval closed on both sides",
+        f"from {_number(least['critical'])} ({least['curve']}) to "
+        f"{_number(most['critical'])} ({most['curve']})",
+        f"one exponent for all is {of_all['value']:.3f} ({ends})",
+        f"The exponent is told from 1 in {len(refused)} of {len(alone)} curves",
+        *(f"{row['of']} ({row['value']:.2f})" for _, row in refused.iterrows()),
+    ]
+
+
+def main(out: Path = HERE) -> None:
+    """Writes the tables and figures into a folder."""
+    table = steps()
+    tables = {"steps": table, "same_lists": same_lists(facts())}
+    numbers = table.assign(
+        bracket_low=pd.to_numeric(table["bracket_low"]),
+        noise=pd.to_numeric(table["noise"]),
+    )
+    fitted = dps_tf.fit_table(numbers)
+    fits = fits_of(fitted)
+    tables |= {"fits": fits, "table": readable(fits)}
+    found = comparisons(fitted, fits)
+    tables |= {"comparisons": found, "comparisons_text": readable_comparisons(found)}
+    tables["exponent"] = pd.DataFrame([vars(fitted.exponent)])
+    for name, rows in tables.items():
+        form = None if name == "steps" else "%.4g"
+        path = out / f"{name}.csv"
+        rows.to_csv(path, index=False, float_format=form, lineterminator="\n")
+    shown = fits[~fits["is_variant"]]
+    public = numbers[
+        numbers["curve"].isin(shown.loc[shown["source"] == "MLPerf", "curve"])
+    ]
+    of_all = numbers[numbers["curve"].isin(shown["curve"])]
+    figures = {
+        "collapsed": dps_tf.plot_collapsed(dps_tf.fit_table(public), 4),
+        "critical": dps_tf.plot_critical(
+            dps_tf.fit_table(of_all), shown.set_index("curve")["kind"].to_dict()
+        ),
+    }
+    for name, figure in figures.items():
+        figure.savefig(out / f"{name}.png", dpi=90, metadata={"Software": None})
+    print("\n".join(sentences(out)))
+
+
+if __name__ == "__main__":
+    main()
