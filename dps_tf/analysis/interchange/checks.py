@@ -112,7 +112,7 @@ def checked_evaluations(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     keys = list(OF_EVALUATIONS)
     checked = _columns(frame, keys, "evaluations", _check_metric)
     for name in checked.columns[len(keys) :]:
-        is_text = frame[name].dtype.kind not in "fiub" and frame[name].map(type).eq(str)
+        is_text = frame[name].map(lambda value: isinstance(value, str))
         lost = np.isinf(checked[name]) | (is_text & checked[name].isna())
         checked[name] = checked[name].mask(lost, np.inf)
     notes = []
