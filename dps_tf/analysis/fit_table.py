@@ -360,6 +360,7 @@ def _table(table: TableFit) -> list[str]:
     """Returns a line per curve, and what its columns are, in WIDTH columns."""
     units = {curve.unit for curve in table.curves}
     unit = min(units) if len(units) == 1 else "units"
+    rows: list[tuple[str, ...]]
     rows = [("unit", "B", "runs", "c1", "c2", "c1/c2", "a", "")]
     rows += [_cells(curve) for curve in table.curves]
     rows = [row[len(units) == 1 :] for row in rows]

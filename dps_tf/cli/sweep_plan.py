@@ -108,7 +108,7 @@ def like(place: str) -> pd.DataFrame:
             "table of published curves that ends in .csv."
         )
     # Curves of several places may be equal, and are not taken to be.
-    return done.assign(curve=[(place, curve) for curve in done["curve"]])
+    return done.assign(curve=done["curve"].map(lambda curve: (place, curve)))
 
 
 def plan_text(

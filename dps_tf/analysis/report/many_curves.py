@@ -78,9 +78,9 @@ def plot_critical(table: TableFit, groups: Mapping[str, str] | None = None) -> F
         figure = style.new_figure(8.2, 1.3 + 0.23 * len(found))
         axis = figure.subplots()
         for row, (name, estimate) in enumerate(found.items()):
-            look, bar = styles[group[name]], (estimate.low, estimate.high)
-            is_open = not 0 < bar[0] <= bar[1] < np.inf
-            bar = np.clip(bar, left / 2, right * 2)
+            look, low, high = styles[group[name]], estimate.low, estimate.high
+            is_open = not 0 < low <= high < np.inf
+            bar = np.clip((low, high), left / 2, right * 2)
             axis.hlines(row, *bar, color=look.color, linewidth=1.6)
             axis.plot(estimate.value, row, **style.mark_style(look, hollow=is_open))
         axis.set(xlabel=f"c1/c2 ({' or '.join(sorted({c.unit for c in curves}))})")
