@@ -13,7 +13,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any
+from dataclasses import replace
 
 from dps_tf.core import (
     Job,
@@ -57,17 +57,24 @@ class StudyDriver:
         self._rule = record.specification.rule
         self._trajectories = record.trajectories()
         self._prefix = 0
+        self._alone: int | None = None
         self._running: dict[Future[TurnReport], tuple[int, int]] = {}
         self._failed_once: list[int] = []
         self._deaths: Counter[int] = Counter()
         self._with_provenance: set[int] = set()
 
-    def run(self) -> Plan:
+    def run(self, alone: int | None = None) -> Plan:
         """Returns the final plan once nothing remains to be done.
+
+        With `alone` one trial runs to its own end, while an oracle waits for its
+        result.
 
         Raises:
             Interrupted: a stop was asked for; everything is saved.
         """
+        self._alone = alone
+        if alone is not None:
+            self._update(alone)
         self._prune_pending()
         with ThreadPoolExecutor(_MAX_THREADS, "slot") as pool:
             try:
@@ -123,23 +130,6 @@ class StudyDriver:
             self._record.add_provenance(trial, self._runner.provenance(trial))
             self._with_provenance.add(trial)
 
-    def run_alone(self, trial: int) -> None:
-        """Runs one trial to its own end, while an oracle waits for its result.
-
-        Raises:
-            Interrupted: a stop was asked for; everything is saved.
-        """
-        self._update(trial)
-        try:
-            while self._goes_on(trial) and not self._stop():
-                self._restore_lost()
-                self._run_turn_alone(trial)
-                self._snapshot()
-        finally:
-            self._snapshot(force=True)
-        if self._goes_on(trial):
-            raise Interrupted
-
     def _goes_on(self, trial: int) -> bool:
         trajectory = self._trajectories[trial]
         ended = trajectory.failed or trajectory.diverged_step is not None
@@ -147,15 +137,6 @@ class StudyDriver:
         return (
             not (ended or reached) and trajectory.last_step < self._rule.last_evaluation
         )
-
-    def _run_turn_alone(self, trial: int) -> None:
-        slots = self._idle_slots((), 1)
-        if not slots:
-            time.sleep(_NO_SLOT_SECONDS)
-            return
-        home = self._runner.slot_of(trial)
-        slot = home if home is not None and home in slots else slots[0]
-        self._record_turn(trial, self._begin(_at_once, slot, trial))
 
     def _job(self, trial: int) -> Job:
         state = self._record.state(trial)
@@ -165,6 +146,9 @@ class StudyDriver:
 
     def _plan(self) -> Plan:
         todo = plan(self._trajectories, self._rule, self._prefix)
+        if self._alone is not None:
+            left = (self._alone,) if self._goes_on(self._alone) else ()
+            return replace(todo, pending=left, speculative=())
         self._prefix = todo.prefix
         return todo
 
@@ -184,7 +168,7 @@ class StudyDriver:
             )
             ready = [trial for trial in ready if trial not in leading]
         for slot, trial in assign(idle, ready, homes):
-            self._running[self._begin(pool.submit, slot, trial)] = (slot, trial)
+            self._running[self._begin(pool, slot, trial)] = (slot, trial)
 
     def _idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
         """Returns the slots that can take a turn; records new environments first."""
@@ -194,12 +178,12 @@ class StudyDriver:
         return idle
 
     def _begin(
-        self, submit: Callable[..., Future[TurnReport]], slot: int, trial: int
+        self, pool: ThreadPoolExecutor, slot: int, trial: int
     ) -> Future[TurnReport]:
         """Returns the future of a turn, which fails if the turn cannot begin."""
         try:
             self._add_provenance(trial)
-            return submit(self._runner.run, slot, self._job(trial), self._stop)
+            return pool.submit(self._runner.run, slot, self._job(trial), self._stop)
         except Exception as error:
             failed: Future[TurnReport] = Future()
             failed.set_exception(error)
@@ -285,12 +269,6 @@ def assign(
             left.remove(trial)
             turns.append((slot, trial))
     return [*turns, *zip(without, left, strict=False)]
-
-
-def _at_once(turn: Callable[..., TurnReport], *arguments: Any) -> Future[TurnReport]:
-    done: Future[TurnReport] = Future()
-    done.set_result(turn(*arguments))
-    return done
 
 
 def _is_own(error: BaseException) -> bool:

@@ -165,7 +165,7 @@ def _run_next(
             "ask for fewer points, or give it a larger space."
         )
     _choose_point(record, number, trial)
-    driver.run_alone(number)
+    driver.run(alone=number)
     if record.is_tried_again(number):
         return
     result = study_result(record.specification, record.history).trials[number]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import keras_tuner
+from typing import TYPE_CHECKING
 
 from dps_tf.core import Backend, PreparedStudy, StudyResult, StudySpecification
 from dps_tf.store import (
@@ -19,10 +18,12 @@ from dps_tf.store import (
     study_result,
 )
 from dps_tf.store.study_tables import study_tables
-from dps_tf.tuning import oracle
 from dps_tf.tuning.driver import StudyDriver
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.progress import StudyProgress
+
+if TYPE_CHECKING:
+    from keras_tuner import Oracle
 
 
 def is_finished(
@@ -121,8 +122,11 @@ def _open(
 
 def _search(
     record: StudyRecord, prepared: PreparedStudy, context: RunContext
-) -> keras_tuner.Oracle | None:
+) -> Oracle | None:
     """Trains a study; returns the oracle that chose its points, None for a race."""
+    # keras-tuner takes a second to import, and only sweeps that begin need it.
+    from dps_tf.tuning import oracle
+
     study = record.specification
     is_adaptive = study.workload.is_adaptive
     limit = 0 if is_adaptive else study.rule.draws_limit
@@ -132,7 +136,7 @@ def _search(
         prepared.runner,
         record.point if is_adaptive else drawn.__getitem__,
         context.stop,
-        context.progress,
+        None if is_adaptive else context.progress,
     )
     if is_adaptive:
         return oracle.search(record, driver)
@@ -146,9 +150,11 @@ def _close(
     record: StudyRecord,
     prepared: PreparedStudy,
     context: RunContext,
-    searched: keras_tuner.Oracle | None,
+    searched: Oracle | None,
 ) -> None:
     """Writes the tables of a decided study, and keras-tuner's folder."""
+    from dps_tf.tuning import oracle
+
     study = record.specification
     results = study_result(study, record.history).trials
     for trial in range(len(results)):

@@ -181,3 +181,9 @@ def test_a_line_that_pickles_is_noticed(line):
 
 def test_no_module_pickles_through_another_library():
     assert not [file for file in FILES if PICKLES.search(file.read_text("utf-8"))]
+
+
+def test_keras_tuner_is_imported_when_a_sweep_begins_and_not_before():
+    script = "import sys, dps_tf.cli.sweep_run; assert 'keras_tuner' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+    assert done.returncode == 0
