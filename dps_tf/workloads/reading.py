@@ -26,12 +26,10 @@ from dps_tf.core import Goal, SweepSpecification, UserError, near_matches
 from dps_tf.workloads import configuration
 
 _GIN_NAME = re.compile(r"(\w+/)*\w+(\.\w+)+", re.ASCII)
-_SCOPE = re.compile(r"^# Parameters for (?:(\S+)/)?(\w+):$", re.MULTILINE)
 _NO_SECTION = re.compile(r"No configurable matching '(\w+)'")
 _NO_PARAMETER = re.compile(
     r"Configurable '(\w+)' doesn't have a parameter named '(\w+)'"
 )
-_REFERENCE = re.compile(r"@((?:\w+/)*)(\w+)\(")
 _OWNERS = {
     "workload": "sweep.workloads",
     "goal": "workload.goal",
@@ -205,8 +203,8 @@ def read_configuration(
             gin.parse_config_files_and_bindings(list(map(str, paths)), [], False)
             in_files = gin.config_str()
             gin.parse_config_files_and_bindings([], list(bindings))
-        given = _written("\n".join(bindings))
-        own = [line for path in paths for line in _written(path.read_text())]
+        given = _Written("\n".join(bindings)).lines
+        own = [line for path in paths for line in _Written(path.read_text()).lines]
         for line in own + given:
             if line.section == "workload":
                 configuration.check_field(line.parameter)
@@ -237,25 +235,41 @@ class _Line:
         return f"{scope}{self.section}{'.' if self.parameter else ''}{self.parameter}"
 
 
-class _Names(config_parser.ParserDelegate):
-    """Parses references and macros to their names."""
+class _Written(config_parser.ParserDelegate):
+    """The names that a gin text binds and refers to, without included files.
+
+    Attributes:
+        lines: what its lines bind, in their order.
+        references: (scope, section) of each `@scope/section()`.
+        macros: names of each `%name`.
+    """
+
+    def __init__(self, text: str):
+        self.references: set[tuple[str, str]] = set()
+        self.macros: set[str] = set()
+        self.lines = [
+            _Line(line.scope, line.selector.rpartition(".")[2], line.arg_name)
+            for line in config_parser.ConfigParser(text, self)
+            if isinstance(line, config_parser.BindingStatement)
+        ]
 
     def configurable_reference(self, scoped_name: str, evaluate: bool) -> str:
-        """Returns the name of a reference."""
+        """Takes a reference of a value, for gin's parser."""
+        scope, _, name = scoped_name.rpartition("/")
+        if evaluate:
+            self.references.add((scope, name.rpartition(".")[2]))
         return scoped_name
 
     def macro(self, name: str) -> str:
-        """Returns the name of a macro."""
+        """Takes a macro of a value, for gin's parser."""
+        self.macros.add(name)
         return name
 
 
-def _written(text: str) -> list[_Line]:
-    """Returns the lines that bind names in a gin text, without included files."""
-    return [
-        _Line(line.scope, line.selector.rpartition(".")[2], line.arg_name)
-        for line in config_parser.ConfigParser(text, _Names())
-        if isinstance(line, config_parser.BindingStatement)
-    ]
+def _used() -> set[tuple[str, str]]:
+    """Returns (scope, section) of each section that made a part of the sweep."""
+    operative = _Written(gin.operative_config_str()).lines
+    return {(line.scope, line.section) for line in operative}
 
 
 def _check_references(lines: Sequence[_Line], text: str) -> None:
@@ -264,13 +278,13 @@ def _check_references(lines: Sequence[_Line], text: str) -> None:
     `text` is a configuration in which references count too, although the command line
     may have replaced them.
     """
-    used = set(_SCOPE.findall(gin.operative_config_str()))
-    for scope, section in _REFERENCE.findall(text):
-        used |= {(scope.rstrip("/"), section), ("", section)}
-    text += gin.config_str()
+    before, used = _Written(text), _used()
+    for scope, section in before.references:
+        used |= {(scope, section), ("", section)}
+    macros = before.macros | _Written(gin.config_str()).macros
     for line in lines:
         if not line.parameter:
-            if not re.search(rf"%{line}\b", text):
+            if str(line) not in macros:
                 raise UserError(
                     f"{line} is bound, and nothing refers to %{line}: write "
                     "section.name, such as workload.points, or leave it out."
@@ -294,13 +308,13 @@ def _check_reach(given: Sequence[_Line]) -> None:
 
     A binding in a scope, `sgd/workload.points`, wins over `workload.points` there.
     """
-    used = set(_SCOPE.findall(gin.operative_config_str()))
-    bound = gin.config_str()
+    used = _used()
+    bound = set(map(str, _Written(gin.config_str()).lines))
     names = set(map(str, given))
     for line in given:
         scopes = {scope for scope, section in used if section == line.section}
         own = [f"{scope}/{line}" for scope in sorted(scopes)]
-        own = [name for name in own if f"\n{name} =" in bound and name not in names]
+        own = [name for name in own if name in bound and name not in names]
         if scopes and len(own) == len(scopes):
             raise UserError(
                 f"{line} is bound and counts nowhere, because the gin file binds "
