@@ -127,3 +127,20 @@ def test_tpu_has_the_verified_pins_and_no_other_tensorflow(pip):
 def test_an_unknown_kind_of_machine_is_told(pip):
     result = pip.run(LAUNCH / "containers" / "install", "xpu")
     assert result.returncode == 2 and "cpu, gpu or tpu" in result.stderr
+
+
+def test_every_launcher_is_rendered_or_run_by_a_test():
+    texts = "".join(
+        file.read_text(encoding="utf-8")
+        for folder in ("launch", "packaging", "distribution", "contracts")
+        for file in (LAUNCH.parent / "tests" / folder).glob("*.py")
+    )
+    launchers = [
+        file.name
+        for file in LAUNCH.rglob("*")
+        if file.is_file() and file.suffix not in (".md", ".lock", ".pyc")
+    ]
+    assert len(launchers) > 10
+    assert not [
+        name for name in launchers if f"{name.removesuffix('.sh')}" not in texts
+    ]
