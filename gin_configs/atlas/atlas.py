@@ -133,6 +133,7 @@ def steps() -> pd.DataFrame:
                         "run": range(1, len(examples) + 1),
                         "steps_to_result": np.round(examples / per_step, 3),
                         "bracket_low": np.round((examples - interval) / per_step, 3),
+                        "evaluation_interval": round(interval / per_step, 3),
                         "noise": "",
                     }
                 )
@@ -147,10 +148,8 @@ def _standing(rows: pd.DataFrame, at: float) -> pd.DataFrame:
 
 
 def _digitized() -> pd.DataFrame:
-    table = pd.read_csv(SHALLUE)
-    return table.assign(unit="examples", run=1, bracket_low="", noise=DIGITIZED)[
-        "curve unit batch_size run steps_to_result bracket_low noise".split()
-    ]
+    table = pd.read_csv(SHALLUE).assign(unit="examples", run=1, noise=DIGITIZED)
+    return table[["curve", "unit", "batch_size", "run", "steps_to_result", "noise"]]
 
 
 def comparisons(fitted: Any, fits: pd.DataFrame) -> pd.DataFrame:
@@ -268,7 +267,7 @@ def readable(fits: pd.DataFrame) -> pd.DataFrame:
     """Returns the fits of the curves of the figures, as a page shows them."""
     rows = fits[~fits["is_variant"]].reset_index(drop=True)
     runs = rows["runs_least"].astype(str) + "-" + rows["runs_most"].astype(str)
-    law = np.where(rows["doubts"] == "", "holds", "doubted: " + rows["doubts"])
+    law = np.where(rows["doubts"] == "", "not doubted", "doubted: " + rows["doubts"])
     return pd.DataFrame(
         {
             "curve": rows["curve"],
@@ -332,6 +331,8 @@ def sentences(folder: Path = HERE) -> list[str]:
     least, most = closed.iloc[-1], closed.iloc[0]
     alone = found[found["question"] == "exponent 1"]
     refused = alone[alone["word"] == "does not"]
+    agrees = (alone["word"] == "agrees").sum()
+    doubted = main["doubts"].notna().sum()
     of_all = pd.read_csv(folder / "exponent.csv").iloc[0]
     ends = f"{of_all['low']:.3f} to {of_all['high']:.3f}"
     return [
@@ -342,6 +343,8 @@ def sentences(folder: Path = HERE) -> list[str]:
         f"{_number(most['critical'])} ({most['curve']})",
         f"one exponent for all is {of_all['value']:.3f} ({ends})",
         f"The exponent is told from 1 in {len(refused)} of {len(alone)} curves",
+        f"is within 0.1 of 1 in {agrees}",
+        f"`fit` doubts the law in {doubted}",
         *(f"{row['of']} ({row['value']:.2f})" for _, row in refused.iterrows()),
     ]
 
@@ -359,21 +362,19 @@ def main(out: Path = HERE) -> None:
     tables |= {"fits": fits, "table": readable(fits)}
     found = comparisons(fitted, fits)
     tables |= {"comparisons": found, "comparisons_text": readable_comparisons(found)}
-    tables["exponent"] = pd.DataFrame([vars(fitted.exponent)])
+    shown = fits[~fits["is_variant"]]
+    of_all = dps_tf.fit_table(numbers[numbers["curve"].isin(shown["curve"])])
+    tables["exponent"] = pd.DataFrame([vars(of_all.exponent)])
     for name, rows in tables.items():
         form = None if name == "steps" else "%.4g"
         path = out / f"{name}.csv"
         rows.to_csv(path, index=False, float_format=form, lineterminator="\n")
-    shown = fits[~fits["is_variant"]]
-    public = numbers[
-        numbers["curve"].isin(shown.loc[shown["source"] == "MLPerf", "curve"])
-    ]
-    of_all = numbers[numbers["curve"].isin(shown["curve"])]
+    names = shown.loc[shown["source"] == "MLPerf", "curve"]
+    public = dps_tf.fit_table(numbers[numbers["curve"].isin(names)])
+    kinds = shown.set_index("curve")["kind"].to_dict()
     figures = {
-        "collapsed": dps_tf.plot_collapsed(dps_tf.fit_table(public), 4),
-        "critical": dps_tf.plot_critical(
-            dps_tf.fit_table(of_all), shown.set_index("curve")["kind"].to_dict()
-        ),
+        "collapsed": dps_tf.plot_collapsed(public, 4),
+        "critical": dps_tf.plot_critical(of_all, kinds),
     }
     for name, figure in figures.items():
         figure.savefig(out / f"{name}.png", dpi=90, metadata={"Software": None})
