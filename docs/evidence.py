@@ -1,4 +1,4 @@
-"""Comparisons that verdicts rest on, and the rule by which they get their words.
+"""Comparisons that verdicts rest on, and the rule by which each gets its word.
 
 `Evidence` is one comparison: a factor or a difference with its interval. `word` is the
 rule, and `holm` adjusts the probabilities of a family of comparisons.
@@ -13,13 +13,12 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 from scipy.optimize import brentq
-from workloads import estimate
 
 from dps_tf.analysis import law
 from dps_tf.analysis.law import LEVEL, Distribution, Estimate
 from dps_tf.analysis.paired_ratios import PairedRatio
 from dps_tf.analysis.tables import Floats
-from dps_tf.analysis.wording import and_list, number
+from dps_tf.analysis.wording import number, with_interval
 
 UNTOLD = "not told apart"
 KINDS = ("agrees", "does not", UNTOLD, "not measured")
@@ -32,12 +31,17 @@ LEVELS = (np.arange(2000) + 0.5) / 2000
 """At which quantiles stand for a distribution."""
 
 
+def estimate(shown: Estimate) -> str:
+    """Returns a value with its interval; where an end is open, the bound alone."""
+    return with_interval(shown.value, shown.low, shown.high, digits=3)
+
+
 @dataclass(frozen=True)
 class Evidence:
     """One comparison.
 
     Attributes:
-        about: what is compared, with the table that holds it.
+        about: what is compared.
         studies: the tables.
         value: a factor (`null` is 1) or a difference (`null` is 0).
         low, high: ends of its 95 % interval.
@@ -69,18 +73,16 @@ class Evidence:
     replicates: str = "seeds"
 
     def __str__(self) -> str:
-        """Returns what is compared, with its value and interval."""
-        if self.refused:
-            return f"{self.about}: {self.refused}"
-        return f"{self.about} {self.difference}"
-
-    @property
-    def difference(self) -> str:
-        """Its value and interval."""
+        """Returns its value and interval; where an end is open, the bound alone."""
         if self.null == 1:
             return estimate(Estimate(self.value, self.low, self.high))
-        shown = [f"{x:+.4f}" for x in (self.value, self.low, self.high)]
+        shown = [f"{x:+.3g}" for x in (self.value, self.low, self.high)]
         return f"{shown[0]} ({shown[1]} to {shown[2]})"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an end of the interval of a factor is open."""
+        return self.null == 1 and not 0 < self.low <= self.high < np.inf
 
     def reach(self, shown: float) -> str:
         """Returns a factor or a distance as text."""
@@ -237,12 +239,6 @@ def log2_of(found: PairedRatio) -> tuple[float, float, float]:
     return np.log2(found.ratio), error, freedom
 
 
-def files(studies: Sequence[str]) -> str:
-    """Returns links to tables."""
-    links = [f"[{study.rpartition('/')[2]}]({study}.csv)" for study in studies]
-    return f"in {and_list(links)}"
-
-
 def holm(found: Mapping[str, Evidence]) -> dict[str, float]:
     """Returns the probabilities of a family, adjusted as Holm (1979) does.
 
@@ -250,18 +246,3 @@ def holm(found: Mapping[str, Evidence]) -> dict[str, float]:
     """
     p = law.holm([np.nan if each.refused else each.p for each in found.values()])
     return dict(zip(found, np.nan_to_num(p, nan=1.0), strict=True))
-
-
-def together(words: Mapping[str, str]) -> str:
-    """Returns the verdict of a row: one word, or each with what it is the word for."""
-    parts = []
-    for kind in KINDS:
-        names = {
-            n: w.removeprefix(kind) for n, w in words.items() if w.startswith(kind)
-        }
-        shown = [f"{n} ({r.strip(' ,')})" if r else n for n, r in names.items()]
-        if len(names) == len(words) and (len(words) == 1 or not any(names.values())):
-            return kind + next(iter(names.values()))
-        if names:
-            parts.append(f"{kind} for {and_list(shown)}")
-    return "; ".join(parts)

@@ -19,6 +19,7 @@ from typing import Any
 
 import gin
 import griffe
+import pandas
 from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -33,6 +34,12 @@ from dps_tf.workloads import configuration
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT_PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
+TABLES = {
+    "evidence": "Evidence: every comparison",
+    "fits": "Fits: the constants of every curve",
+    "ratios": "Ratios of pairs of curves",
+}
+"""Tables of gin_configs/ that have a page of their own, with its title."""
 _ENTRY = re.compile(r"( +)(\w+(?:, \w+)*)(?: \(.*?\))?: (.*)")
 _MATH = re.compile(
     r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL
@@ -50,6 +57,11 @@ def on_files(files: Files, config: Any) -> Files:
     for name, page in pages.items():
         place = f"reference/{name}.md"
         files.append(File.generated(config, place, content=page()))
+    for name, title in TABLES.items():
+        path = ROOT / "gin_configs" / f"{name}.csv"
+        text = table_page(title, pandas.read_csv(path, keep_default_na=False))
+        files.append(File.generated(config, f"results/tables/{name}.md", content=text))
+        files.append(_file(config, f"results/{name}.csv", path))
     for name in PROJECT_PAGES:
         files.append(_file(config, f"project/{name}", ROOT / name))
     verdicts = ROOT / "gin_configs" / "README.md"
@@ -62,16 +74,19 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def table_page(title: str, shown: pandas.DataFrame) -> str:
+    """Returns a page with a table and a field that filters its rows."""
+    field = (
+        '<input class="filter" placeholder="Show rows with ..." oninput="for (const row '
+        "of document.querySelectorAll('tbody tr')) row.hidden = !row.innerText"
+        '.toLowerCase().includes(this.value.toLowerCase())">'
+    )
+    html = shown.to_html(index=False, border=0).replace("\n", "")
+    return f"# {title}\n\n{field}\n\n{html}\n"
+
+
 def _file(config: Any, place: str, path: Path) -> File:
     return File.generated(config, place, abs_src_path=str(path))
-
-
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Returns a page without the expressions behind its numbers.
-
-    What stands in their brackets would be taken for links.
-    """
-    return re.sub(r"<!--(=.*?|/)-->", "", markdown, flags=re.S)
 
 
 def on_page_content(html: str, **_: Any) -> str:

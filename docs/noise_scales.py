@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from evidence import Evidence, files
+from evidence import Evidence
 from scipy.stats import rankdata
 
 from dps_tf.analysis.law import LEVEL, Distribution
@@ -148,7 +148,7 @@ def order(
     p = 2 * min((replicates > 0).mean(), (replicates < 0).mean())
     within = float(np.quantile(np.abs(replicates), LEVEL))
     about = f"{NAMES[statistic]} of {of} and c1/c2 over {len(curves)} curves"
-    about = f"{about}{' across workloads' * across} {files(studies)}"
+    about = f"{about}{' across workloads' * across}"
     found = value, low, high, float(p), within
     counted = {"seeds": len(curves), "replicates": "curves"}
     return Evidence(about, tuple(studies), *found, null=0, **counted)

@@ -20,10 +20,8 @@ from matplotlib.figure import Figure
 from dps_tf.analysis.fit_table import fit_table
 from dps_tf.analysis.law import MISFIT, Observations, fit_law
 from dps_tf.analysis.regimes import ends
-from dps_tf.analysis.report.content import constants
 from dps_tf.workloads import reading as configurations
 from tests import interpreter
-from tests.analysis.fit_table_test import small_batches_are_bounds
 from tests.launch.dry_runs import dry_run
 from tests.made_up.sweeps import Sweep, write_open_study, write_sweep
 from tests.packaging.source_tree import SOURCE_TREE
@@ -92,19 +90,6 @@ def documents() -> ModuleType:
     return module
 
 
-def test_documents_fit_and_report_open_the_same_ends(tmp_path):
-    frame = small_batches_are_bounds()
-    frame.to_csv(tmp_path / "table.csv", index=False)
-    [curve] = fit_table(frame).curves
-    assert curve.fit.c1.low == 0
-    of_report = constants(curve.fit)
-    assert of_report["c1"].text == "at most 13,000"
-    assert of_report["critical"].text == "at most 150"
-    records = documents().quantities.Records(tmp_path.parent)
-    shown = documents().fits(tmp_path / "table.csv", "", records)
-    assert "| at most 12,900 |" in shown
-
-
 def test_short_curves_have_the_constants_of_the_joint_fit(tmp_path):
     sizes = 2.0 ** np.arange(2, 14)
     rows = {"curve": "sgd", "batch_size": sizes, "steps_to_result": 64_000 / sizes + 50}
@@ -114,14 +99,13 @@ def test_short_curves_have_the_constants_of_the_joint_fit(tmp_path):
     frame.loc[frame.index[-1], "bracket_low"] = 0
     frame.to_csv(tmp_path / "table.csv", index=False)
     script = documents()
-    records = script.quantities.Records(tmp_path.parent)
-    shown = script.fits(tmp_path / "table.csv", "", records)
+    records = script.Comparisons(tmp_path)
+    shown = script.fits(records, ["table"]).set_index("curve")
     joined = fit_table(frame).joined["momentum"]
-    assert f"| momentum ‡ | {script.estimate(joined.c1)} | at most " in shown
-    assert "| sgd ‡" not in shown and f"‡ {script.JOINT}" in shown
+    assert list(shown["by"]) == ["alone", "joint"]
+    assert shown.loc["momentum", "c1"] == pytest.approx(joined.c1.value)
     # Whether an exponent refuses the law is asked of curves with one of their own.
-    study = f"{tmp_path.name}/table"
-    found = records.law(study, "momentum", "sgd", "c1/c2")
+    found = records.law("table", "momentum", "sgd", "c1/c2")
     assert found.high == np.inf and found.low > 0.3
 
 

@@ -1,7 +1,7 @@
-"""Does every verdict have its record and its command, and are its numbers computed?
+"""Does every verdict have its comparisons and its command, and does the rule hold?
 
-That the numbers of the documents are those of the tables is seen in `gin_readme_test`:
-there `launch/documents` fills them in again, and nothing changes.
+That the tables are those of the records is seen in `gin_readme_test`: there
+`launch/documents` makes them again, and nothing changes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from scipy import stats
 from dps_tf.analysis import repeats
 from dps_tf.workloads import reading
 from dps_tf.workloads.reading import read_configuration
+from tests.contracts.gin_readme_test import documents
 from tests.launch.dry_runs import dry_run
 from tests.packaging.source_tree import SOURCE_TREE
 
@@ -28,15 +29,9 @@ FOLDER = reading.folder()
 TRAIN = "python -m dps_tf.train "
 
 
-COLUMNS = ["claim", "found", "rests_on", "trials", "verdict", "command"]
-
-
-def rows() -> pd.DataFrame:
-    """Returns the table, with COLUMNS."""
-    text = (FOLDER / "README.md").read_text().partition("<!-- verdicts of")[2]
-    lines = [line for line in text.splitlines() if line.startswith("| ")]
-    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    return pd.DataFrame(cells[2:], columns=COLUMNS)
+def rows(name: str) -> pd.DataFrame:
+    """Returns a table of gin_configs/."""
+    return pd.read_csv(FOLDER / f"{name}.csv", keep_default_na=False)
 
 
 def module(name: str) -> ModuleType:
@@ -47,34 +42,29 @@ def module(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-def test_every_claim_has_a_verdict_and_what_it_rests_on():
-    table = rows()
-    claims = SOURCE_TREE / "gin_configs" / "verdicts.toml"
-    assert len(table) == claims.read_text().count("[[verdict]]")
-    words = tuple(module("evidence").KINDS)
-    for _, found in table.iterrows():
-        assert found["verdict"].startswith(words), found["claim"]
-        links = re.findall(r"\]\(([^)]+)\)", found["found"] + found["rests_on"])
-        assert links and all((FOLDER / link).is_file() for link in links)
-        assert found["rests_on"]
-
-
-def test_every_row_states_its_seeds():
-    for _, found in rows().iterrows():
-        assert re.search(r"\d seeds? in \w", found["rests_on"]), found["claim"]
-
-
-def test_rows_on_tables_without_trials_say_so():
-    for _, found in rows().iterrows():
-        linked = "(lee2021/mnist_reproduction.csv)" in found["rests_on"]
-        kept = "no trials of mnist_reproduction.csv were kept" in found["rests_on"]
-        assert kept or not linked, found["claim"]
-    assert not (FOLDER / "lee2021" / "mnist_reproduction_trials.csv").exists()
+def test_every_claim_rests_on_comparisons_or_names_its_tables():
+    kinds = tuple(module("evidence").KINDS)
+    claims, evidence = rows("claims"), rows("evidence")
+    words = evidence[evidence["claim"] != ""].set_index("claim")["word"]
+    assert set(words.index) <= set(claims["claim"])
+    for _, claim in claims.iterrows():
+        if claim["word"]:
+            tables = claim["tables"].split()
+            assert claim["claim"] not in words.index and claim["number"] and tables
+            assert all((FOLDER / f"{table}.csv").is_file() for table in tables)
+        found = [claim["word"]] if claim["word"] else list(words.loc[[claim["claim"]]])
+        assert all(word.startswith(kinds) for word in found), claim["claim"]
+        assert (FOLDER / claim["page"].partition("#")[0]).is_file()
 
 
 def test_commands_are_understood(tmp_path):
-    commands = {found.strip("`") for found in rows()["command"]}
-    assert all(command.startswith(TRAIN) for command in commands)
+    claims = rows("claims")
+    commands = {
+        TRAIN + f"--gin_file={study} --sweep_dir=D --data_dir=P"
+        for study in claims["study"]
+    }
+    shown = {command for command in rows("evidence")["command"] if command}
+    assert shown <= commands
     trains = sorted(commands)
     words = [shlex.split(c.removeprefix(TRAIN)) for c in trains]
     for line, (code, said) in zip(trains, dry_run(words, tmp_path), strict=True):
@@ -84,13 +74,9 @@ def test_commands_are_understood(tmp_path):
 @pytest.mark.parametrize(
     ("claim", "names"),
     [
-        ("Sparse networks need", ["lee2021/mnist_reproduction"]),
-        ("noise of seeds", ["lee2021/mnist_repeats"]),
-        ("late updates", ["parallelism/delay"]),
-        (
-            "other than momentum",
-            ["optimizers/fashion_mnist_fc", "optimizers/text_transformer"],
-        ),
+        ("sparse", ["lee2021/mnist_reproduction"]),
+        ("sparse-seeds", ["lee2021/mnist_repeats"]),
+        ("delay", ["parallelism/delay"]),
     ],
 )
 def test_numbers_of_trials_are_those_that_the_sweeps_ask_for(claim, names):
@@ -98,8 +84,8 @@ def test_numbers_of_trials_are_those_that_the_sweeps_ask_for(claim, names):
     for sweep in (read_configuration([name], [])[0] for name in names):
         asked += sum(study.workload.points for study in sweep.studies)
         asked += len(sweep.studies) * sweep.repeats * sweep.repeated_points
-    (found,) = [row for _, row in rows().iterrows() if claim in row["claim"]]
-    assert int(found["trials"]) == asked
+    table = rows("evidence")
+    assert set(table.loc[table["claim"] == claim, "trials"]) == {asked}
 
 
 @pytest.fixture
@@ -113,38 +99,66 @@ def records(tmp_path):
     ]
     names = ["curve", "batch_size", "steps_to_result"]
     pd.DataFrame(table, columns=names).to_csv(tmp_path / "law.csv", index=False)
-    errors = [
-        ("net", 16, seed, least, test)
-        for seed, least, test in ((0, 0.2, 0.3), (0, 0.1, 0.4), (1, 0.3, 0.6))
-    ]
-    names = ["workload", "batch_size", "seed", "least_validation", "test_at_least"]
-    pd.DataFrame(errors, columns=names).to_csv(tmp_path / "errors.csv", index=False)
-    return module("quantities").Records(tmp_path)
+    return module("comparisons").Comparisons(tmp_path)
 
 
 def test_quantities_are_those_of_the_law_that_made_the_table(records):
-    assert records.end("law", "plain").value == pytest.approx(128, rel=0.02)
+    end = records.fit("law", "plain").critical_batch_size
+    assert end.value == pytest.approx(128, rel=0.02)
     ratio = records.ratio("law", "better", "plain")
     assert ratio.c1.value == pytest.approx(1, rel=0.02)
     assert ratio.c2.value == pytest.approx(0.25, rel=0.02)
-    falls = "{{ (k[4] / k[512]) | digits(2) }}"
-    k = '{% set k = steps("law", "curve")["plain"] %}'
-    assert records.text(k + falls) == f"{(16_000 + 500) / (125 + 500):.2f}"
-    # The best trial of seed 0 has the test error 0.4, that of seed 1 has 0.6.
-    error = np.std([0.4, 0.6], ddof=1) / np.sqrt(2)
-    assert records.best_errors("errors", "net") == [f"0.5000 ± {error:.4f}"]
+    # A plateau would show from five times c1/c2 on, beyond 512.
+    assert not records.three_regimes("law", "plain")
 
 
-def test_an_old_number_in_a_sentence_is_replaced_and_a_right_one_stays(records):
-    mark = '<!--= steps("law", "curve")["plain"][4] | whole -->'
-    text = f"K\\* is {mark}%s<!--/--> steps."
-    assert records.with_numbers(text % "12") == text % "16,500"
-    assert records.with_numbers(text % "16,500") == text % "16,500"
+def test_a_comparison_is_a_call_with_plain_values(records):
+    found = records.evidence('law("law", "better", "plain", "c2")')
+    assert found.value == pytest.approx(0.25, rel=0.02) and found.studies == ("law",)
+    for call in ('_fit("law", "plain")', "law", "(1).law()"):
+        with pytest.raises(ValueError, match="is no comparison"):
+            records.evidence(call)
 
 
-def test_a_number_has_to_say_how_it_is_shown(records):
-    with pytest.raises(TypeError, match="say how many digits"):
-        records.text('{{ steps("law", "curve")["plain"][4] }}')
+def test_comparisons_get_their_words_and_families_are_adjusted_together(
+    records, monkeypatch
+):
+    kind = module("evidence").Evidence
+    monkeypatch.setattr(
+        records, "evidence", lambda p: kind("", ("law",), 2, 1, 3, float(p), 3)
+    )
+    names = ("falls", "much", "rises")
+    claims = [
+        {"claim": name, "family": family, "study": "quickstart"}
+        for name, family in zip(names, ("falls", "falls", "rises"), strict=True)
+    ]
+    compared = [
+        {"claim": name, "comparison": "c1", "of": p, "claimed": side, "margin": ""}
+        for name, p, side in zip(
+            (*names, ""),
+            ("0.03", "0.02", "0.06", "0.01"),
+            ("higher",) * 3 + ("",),
+            strict=True,
+        )
+    ]
+    found = documents().evidence(records, claims, compared)
+    # Holm: 2 x 0.02, and no less for the other of the two; one comparison of the third.
+    assert list(found["p_claim"][:3]) == pytest.approx([0.04, 0.04, 0.06])
+    words = ["agrees", "agrees", "not told apart within 3"]
+    assert list(found["word"][:3]) == words and found["word"].isna()[3]
+    assert found["needed"][2].endswith("seeds are needed")
+
+
+def test_a_bound_has_no_value(records):
+    columns, estimate = module("records").columns, module("evidence").Estimate
+    assert columns("c1", estimate(2.0, 1.0, 4.0)) == {
+        "c1": 2,
+        "c1_low": 1,
+        "c1_high": 4,
+    }
+    shown = columns("c1", estimate(2.0, 0.0, 4.0))
+    assert np.isnan([shown["c1"], shown["c1_low"]]).all() and shown["c1_high"] == 4
+    assert np.isnan(columns("c1", estimate(2.0, 1.0, np.inf))["c1_high"])
 
 
 @pytest.mark.parametrize(
@@ -240,7 +254,7 @@ def test_a_curve_that_refuses_the_law_is_compared_over_its_exponent(tmp_path):
     names = ["batch_size", "curve", "steps_to_result"]
     table = pd.DataFrame({"batch_size": sizes, **curves}).melt("batch_size")
     table.set_axis(names, axis=1).to_csv(tmp_path / "law.csv", index=False)
-    records = module("quantities").Records(tmp_path)
+    records = module("comparisons").Comparisons(tmp_path)
     same = records.law("law", "same", "plain", "c1/c2")
     assert same.value == pytest.approx(1, rel=0.02) and "exponent" not in same.about
     bent = records.law("law", "bent", "plain", "c1/c2")
@@ -264,7 +278,7 @@ def test_the_power_of_the_best_rate_is_that_of_a_regression_with_a_rate_a_curve(
     table.loc[len(table)] = at_end
     table.loc[len(table)] = ("sgd", 0.0, 8, 1e-9, np.nan, None)
     table.to_csv(tmp_path / "rates.csv", index=False)
-    records = module("quantities").Records(tmp_path)
+    records = module("comparisons").Comparisons(tmp_path)
     found = records.rate_power(["rates"], ["momentum"], (8, 2048), "square_root")
 
     kept = table.iloc[:8]
@@ -293,7 +307,7 @@ def test_regions_are_shares_of_points_within_steps_or_epochs(tmp_path):
     table = pd.DataFrame(trials)
     table.to_csv(tmp_path / "a_trials.csv", index=False)
     pd.DataFrame({"training_examples": [3_200, 3_200]}).to_csv(tmp_path / "a.csv")
-    records = module("quantities").Records(tmp_path)
+    records = module("comparisons").Comparisons(tmp_path)
     for unit, within, limits in (("steps", 400, (400, 400)), ("epochs", 4, (400, 25))):
         small, large = (
             table.loc[table["batch_size"] == size, "steps_to_result"] <= limit
@@ -312,7 +326,7 @@ def test_a_curve_of_one_table_is_compared_with_that_of_another(tmp_path):
         table = {"batch_size": sizes, "curve": "sgd"}
         table |= {"steps_to_result": c1 / sizes + 500, "evaluation_interval": 1}
         pd.DataFrame(table).to_csv(tmp_path / f"{name}.csv", index=False)
-    records = module("quantities").Records(tmp_path)
+    records = module("comparisons").Comparisons(tmp_path)
     found = records.law_of_tables("one", "other", "sgd")
     assert found.value == pytest.approx(4, rel=0.05)
     assert found.studies == ("one", "other")
@@ -323,7 +337,7 @@ def test_k_of_two_curves_at_one_size_has_the_noise_of_both_and_is_no_bound(tmp_p
     table |= {"steps_to_result": [800, 200, 400, 100]}
     table |= {"at_boundary": [None, None, None, "momentum"]}
     pd.DataFrame(table).to_csv(tmp_path / "k.csv", index=False)
-    records = module("quantities").Records(tmp_path)
+    records = module("comparisons").Comparisons(tmp_path)
     found = records.steps_at("k", "one", "other", 16)
     spread = 2 ** (stats.norm.ppf(0.975) * np.hypot(*[max(repeats.STATED_NOISE)] * 2))
     expected = pytest.approx([4 / spread, 4, 4 * spread])
@@ -351,7 +365,7 @@ def test_falls_are_compared_by_the_seeds_that_both_curves_have(tmp_path):
         rows.to_csv(tmp_path / f"{name}.csv", index=False)
 
     def fall(*studies):
-        records = module("quantities").Records(tmp_path)
+        records = module("comparisons").Comparisons(tmp_path)
         return records.fall(studies, "optimizer", "momentum", "sgd", (32, 512))
 
     save("seeds", at_end=False)
@@ -380,28 +394,8 @@ def test_falls_are_compared_by_the_seeds_that_both_curves_have(tmp_path):
     assert fall("stopped", "still_at_an_end").refused
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "sizes", "expected"),
-    [
-        (60.0, 160.0, (8, 2048), True),
-        (39.0, 160.0, (8, 2048), False),
-        (60.0, 410.0, (8, 2048), False),
-        (0.0, 160.0, (8, 2048), False),
-        (60.0, np.inf, (8, 2048), False),
-    ],
-)
-def test_regimes_show_where_both_ends_lie_within_what_was_measured(
-    low, high, sizes, expected
-):
-    workloads = module("workloads")
-    found = workloads.Curve("", workloads.Estimate(100.0, low, high), sizes)
-    assert found.has_regimes == expected
-    assert found.is_open == (low == 0 or high == np.inf)
-
-
 def test_an_open_end_is_printed_as_a_bound():
-    estimate = module("workloads").estimate
-    kind = module("workloads").Estimate
+    estimate, kind = module("evidence").estimate, module("evidence").Estimate
     assert estimate(kind(2.0, 1.0, 4.0)) == "2 (1 to 4)"
     assert estimate(kind(2.0, 0.0, 4.0)) == "at most 4"
     assert estimate(kind(2.0, 1.0, np.inf)) == "at least 1"
@@ -463,9 +457,9 @@ def test_a_curve_that_shares_trials_with_an_earlier_table_is_in_no_common_expone
 
     save("one.csv", {"sgd": (0, 1)})
     save("other.csv", {"no delay": (1,), "both": (1, 2), "delay": (3,)})
-    tables = module("recorded_tables")
+    tables = module("records")
     monkeypatch.setattr(tables, "LAW_TABLES", ("one", "other"))
-    assert list(tables.Tables(tmp_path)._long("other")) == ["delay"]
+    assert list(tables.Tables(tmp_path)._long("other", "")) == ["delay"]
 
 
 def test_probabilities_are_adjusted_as_another_library_does():
@@ -477,86 +471,6 @@ def test_probabilities_are_adjusted_as_another_library_does():
     assert adjusted.pop("refused") == 1
     # By hand: 5 x 0.005, 4 x 0.01, 3 x 0.02, 2 x 0.04, 1 x 0.3.
     assert list(adjusted.values()) == pytest.approx([0.04, 0.08, 0.06, 0.3, 0.025])
-
-
-def test_errors_that_agree_by_chance_get_the_spread_of_all_cells():
-    cells = {"a": (0.1, 0.1), "b": (0.2, 0.4), "same": (0.2, 0.4)}
-    index = pd.MultiIndex.from_product([cells, (0, 1)])
-    values = pd.Series([x for pair in cells.values() for x in pair], index)
-    # Variances of 0 and 0.02, of two values each.
-    expected = np.sqrt((0 + 0.02) / 2 / 2)
-    assert module("evidence").pooled_error(values) == pytest.approx(expected)
-
-
-ROW = """
-    [[verdict]]
-    claim = "It falls"
-    found = '{{ (steps("law", "curve")["plain"][4] / 4) | digits(1) }}'
-    trials = 2
-    study = "quickstart"
-"""
-
-
-def test_a_verdict_whose_condition_fails_is_not_written(records, tmp_path):
-    row = (
-        f"""{ROW}
-    word = "agrees"
-    rests_on = "counts"
-    tables = ["law"]
-    """
-        + """holds = ['steps("law", "curve")["plain"][4] > %d']
-    """
-    )
-    path = tmp_path / "verdicts.toml"
-    path.write_text(row % 16_000)
-    (found,) = module("verdicts").verdicts(path, records)
-    rests_on = "counts; 1 seed in law; no trials of law.csv were kept"
-    assert found[:5] == ("It falls", "4125.0", rests_on, "2", "agrees")
-    path.write_text(row % 17_000)
-    with pytest.raises(ValueError, match="'It falls'.* > 17000 does not hold"):
-        module("verdicts").verdicts(path, records)
-    path.write_text(row.replace("agrees", "open") % 16_000)
-    with pytest.raises(ValueError, match="'open' is none of"):
-        module("verdicts").verdicts(path, records)
-    path.write_text((row % 16_000).replace('tables = ["law"]', ""))
-    with pytest.raises(ValueError, match="name the tables"):
-        module("verdicts").verdicts(path, records)
-
-
-def test_a_row_on_comparisons_gets_its_words_from_them(records, tmp_path):
-    path = tmp_path / "verdicts.toml"
-    asked = (("c2", "lower"), ("c1", "equal"), ("c1/c2", "lower"))
-    listed = [
-        f"""{{ name = "{name}", claim = "{claim}",
-        of = 'law("law", "better", "plain", "{name}")' }}""".replace("\n", " ")
-        for name, claim in asked
-    ]
-    comparisons = f"comparisons = [{', '.join(listed)}]"
-    path.write_text(ROW + comparisons)
-    (found,) = module("verdicts").verdicts(path, records)
-    assert found[4] == "agrees for c2 and c1; does not for c1/c2"
-    assert "c2 of better / plain in [law](law.csv) 0.25" in found[2]
-    assert "claimed equal 1.25" in found[2] and "no trials of law.csv" in found[2]
-
-
-def test_rows_that_go_on_with_a_claim_are_adjusted_with_it(
-    records, tmp_path, monkeypatch
-):
-    kind = module("evidence").Evidence
-    monkeypatch.setattr(
-        records, "evidence", lambda p: kind("", ("law",), 2, 1, 3, float(p), 3)
-    )
-    rows = [
-        f"""{ROW.replace("It falls", claim)}
-    comparisons = [{{ name = "c1", claim = "higher", of = "{p}" }}]"""
-        for claim, p in (("It falls", 0.03), ("... much", 0.02), ("It rises", 0.031))
-    ]
-    path = tmp_path / "verdicts.toml"
-    path.write_text("".join(rows))
-    found = module("verdicts").verdicts(path, records)
-    shown = [re.search(r"p (\S+) \(table", row[2])[1] for row in found]
-    # Holm: 2 x 0.02, and no less for the other of the two; one comparison of the third.
-    assert shown == ["0.04", "0.04", "0.031"]
 
 
 def test_trials_of_a_row_are_those_of_its_tables_and_equal_curves_count_once(
@@ -572,21 +486,8 @@ def test_trials_of_a_row_are_those_of_its_tables_and_equal_curves_count_once(
     assert records.trials("law", "more") == 8 * 16 + 2 * 8 * 20
 
 
-def test_a_ratio_of_a_bound_is_a_bound(records, tmp_path):
-    ends = pd.read_csv(tmp_path / "law.csv").assign(at_boundary="")
-    at_end = (ends["curve"] == "better") & (ends["batch_size"] == 4)
-    ends.loc[at_end, "at_boundary"] = "learning_rate"
-    ends.to_csv(tmp_path / "ends.csv", index=False)
-    times = 'times("ends", "curve", ("%s", %d), ("%s", %d))'
-    shown = records.text("{{ " + times % ("better", 4, "better", 512) + " }}")
-    assert shown == "at most 64.5"
-    shown = records.text("{{ " + times % ("plain", 4, "better", 4) + " }}")
-    assert shown == "at least 1.02"
-    assert records.text("{{ " + times % ("plain", 4, "plain", 512) + " }}") == "26.4"
-
-
 def test_curves_of_the_same_trials_to_two_goals_are_in_no_fit_together():
-    independent = module("workloads").independent
+    independent = module("records").independent
     curves = dict.fromkeys(
         ["dense, goal 0.17", "dense, goal 0.15", "pruned, goal 0.19"]
     )

@@ -1,48 +1,35 @@
-"""Numbers in documents: expressions over the tables of gin_configs/, shown as text.
+"""Comparisons that a verdict can name, over the recorded tables of gin_configs/.
 
-An expression is one of Jinja's, with the names of `Records`. A study is a table without
-its ending, `optimizers/delay`; a curve has the name that `dps_tf.fit` gives it.
-
-    {{ end("optimizers/text_transformer", "optimizer sgd") }}        82.9 (71.3 to 95.9)
-    {{ ratio("parallelism/delay", "delay 4", "delay 0").c2 }}        6.42 (4.98 to 8.85)
-    {{ (k["sgd"][16] / k["sgd"][256]) | digits(1) }}                 4.7
-
-An estimate shows itself with its interval. A number has to say how: `| digits(n)`
-behind the point, `| whole`, or `| number` to three figures.
-
-A verdict rests on comparisons, which are expressions too: `evidence.py` has the rule by
-which each gets its word, `verdicts.py` makes the table.
+`comparisons.csv` holds each as a call, for example `law("a/table", "x", "y", "c2")`.
+The public methods of `Comparisons` are the names of calls. `evidence.py` has the rule
+by which each comparison gets its word.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import jinja2
 import numpy as np
 import pandas as pd
 from evidence import (
     SIDES,
     Evidence,
-    files,
     log2_of,
     of_distribution,
     of_t,
     over,
-    pooled_error,
     quotient,
 )
 from noise_scales import TABLES, measured_curves, order
 from noise_scales import Curve as MeasuredCurve
-from recorded_tables import Tables
-from workloads import estimate, plain_name, refuses_law
+from records import LAW_TABLES, Tables, refuses_law
 
 from dps_tf.analysis.heuristics import RULES, effective_learning_rate
-from dps_tf.analysis.law import LEVEL, Estimate, Ratio
+from dps_tf.analysis.law import LEVEL, Ratio
 from dps_tf.analysis.paired_ratios import (
     PairedRatio,
     paired_ratio,
@@ -50,60 +37,38 @@ from dps_tf.analysis.paired_ratios import (
 )
 from dps_tf.analysis.repeats import STATED_NOISE
 from dps_tf.analysis.tables import Floats, study_key
-from dps_tf.analysis.wording import and_list, number
+from dps_tf.analysis.wording import and_list
 
-_MARK = re.compile(r"<!--= (.*?) -->(.*?)<!--/-->", re.DOTALL)
 _NOISE = STATED_NOISE[1]
 """Octaves: of one K*, where a study has neither seeds nor finishers to tell its own."""
 Sizes = tuple[int, int]
 _CONSTANTS = {"c1": "c1", "c2": "c2", "c1/c2": "critical_batch_size"}
 
 
-class Records(Tables):
-    """The recorded tables below a folder; public methods are names of expressions."""
+class Comparisons(Tables):
+    """The recorded tables below a folder, compared."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._measured_with_products = functools.cache(self._measurements)
         self._curves_with_noise = functools.cache(self._with_noise)
-        self._environment = jinja2.Environment(
-            undefined=jinja2.StrictUndefined, autoescape=False, finalize=_shown
-        )
-        filters = {"digits": _digits, "means": _means, "number": number}
-        self._environment.filters |= {**filters, "whole": _whole}
-        names = [name for name in dir(self) if not name.startswith("_")]
-        self._environment.globals |= {name: getattr(self, name) for name in names}
-        self._environment.globals |= {"log2": np.log2, "sum": sum, "max": max}
 
-    def text(self, template: str) -> str:
-        """Returns a text whose expressions in double braces are filled in."""
-        return self._environment.from_string(template).render()
+    def evidence(self, call: str) -> Evidence:
+        """Returns what a comparison found; its arguments are plain values.
 
-    def evidence(self, comparison: str) -> Evidence:
-        """Returns what a comparison found, such as `law(study, a, b, "c1/c2")`."""
-        found = self._environment.compile_expression(comparison)()
-        assert isinstance(found, Evidence), comparison
-        return found
-
-    def holds(self, condition: str) -> bool:
-        """Returns whether a condition holds, such as `end(a, b).low > 100`."""
-        return bool(self._environment.compile_expression(condition)())
-
-    def with_numbers(self, document: str) -> str:
-        """Returns a document whose marked numbers are computed again.
-
-        A number stands between `<!--= EXPRESSION -->` and `<!--/-->`.
+        Raises:
+            ValueError: the call is none of a public method with plain values.
         """
-
-        def renewed(match: re.Match[str]) -> str:
-            found = self.text("{{ " + " ".join(match[1].split()) + " }}")
-            # Where a line was broken it stays so.
-            same = found.split() == match[2].split()
-            return f"<!--= {match[1]} -->{match[2] if same else found}<!--/-->"
-
-        return _MARK.sub(renewed, document)
-
-    # Measurements and noise.
+        node = ast.parse(call, mode="eval").body
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            raise ValueError(f"{call!r} is no comparison: write name(values)")
+        values = [ast.literal_eval(each) for each in node.args]
+        named = {each.arg: ast.literal_eval(each.value) for each in node.keywords}
+        if node.func.id.startswith("_"):
+            raise ValueError(f"{node.func.id!r} is no comparison")
+        found = getattr(self, node.func.id)(*values, **named)
+        assert isinstance(found, Evidence), call
+        return found
 
     def _measurements(self, study: str) -> pd.DataFrame:
         return with_theory_products(self._measured(study))
@@ -154,54 +119,22 @@ class Records(Tables):
         one, other = (measured[is_one & (measured["sparsity"] == s)] for s in levels)
         return paired_ratio(one, other, quantity, matched)
 
-    def medians_of_repeats(self, study: str) -> pd.DataFrame:
-        """Returns median steps of repeats, meaned over seeds: a column a sparsity."""
-        table = self.table(study)
-        again = table[table["repeat"].notna()]
-        medians = again.groupby(["sparsity", "batch_size", "seed"])["steps_to_result"]
-        return medians.median().groupby(["batch_size", "sparsity"]).mean().unstack()
-
     def _best(self, study: str, column: str) -> pd.Series:
         """Returns errors of the trials with the least validation error, one a study."""
         ordered = self.table(study).sort_values("least_validation")
         return ordered.groupby(["workload", "batch_size", "seed"])[column].first()
 
-    def best_errors(
-        self, study: str, workload: str, column: str = "test_at_least"
-    ) -> list[str]:
-        """Returns errors of the trials with the least validation error, by batch size.
-
-        Means over seeds with their standard error, pooled over all cells of the study.
-        """
-        best = self._best(study, column)
-        error = pooled_error(best)
-        means = best[workload].groupby("batch_size").mean()
-        return [f"{mean:.4f} ± {error:.4f}" for mean in means]
-
-    def standard_error(self, first: pd.Series, second: pd.Series) -> float:
-        """Returns the standard error of the difference of two means."""
-        return float(np.hypot(first.sem(), second.sem()))
-
-    # Comparisons.
-
-    def law(
-        self,
-        study: str,
-        curve: str,
-        reference: str,
-        quantity: str,
-        averaged: bool = False,
-    ) -> Evidence:
-        """Returns c1, c2 or c1/c2 of a curve over a reference; see `ratio`.
+    def law(self, study: str, curve: str, reference: str, quantity: str) -> Evidence:
+        """Returns c1, c2 or c1/c2 of a curve over a reference, by a joint fit.
 
         Where the exponent of one of the two leaves 1 out, c1/c2 is that of the fit of
-        each alone, averaged over its exponent; `averaged` asks for that in any case.
+        each alone, averaged over its exponent.
         """
         pair = self.ratio(study, curve, reference)
         ratio: Ratio = getattr(pair, _CONSTANTS[quantity])
-        about = f"{quantity} of {plain_name(curve)} / {plain_name(reference)}"
+        about = f"{quantity} of {curve} / {reference}"
         found = Evidence(
-            f"{about} {files([study])}",
+            about,
             (study,),
             *(ratio.value, ratio.low, ratio.high),
             2 * min(ratio.probability, 1 - ratio.probability),
@@ -210,21 +143,21 @@ class Records(Tables):
             is_small=ratio.p_adjusted < 1 - LEVEL and ratio.verdict not in SIDES,
             searches=pair.searches,
         )
-        fits = [
-            self.fit(study, name)
-            for name in (curve, reference)
-            if averaged or self.is_long(study, name)
-        ]
-        if averaged or (
-            quantity == "c1/c2" and any(refuses_law(fit.exponent) for fit in fits)
-        ):
-            assert not any(fit.unresolved for fit in fits), f"{about}: an end is open"
-            one, other = (fit.free.critical_batch_size for fit in fits)
-            about = f"{about}, averaged over the exponent, {files([study])}"
-            free = of_distribution(about, (study,), over(one, other), 1)
-            flags = ("refused", "is_small", "searches")
-            return replace(free, **{name: getattr(found, name) for name in flags})
-        return found
+        both = (curve, reference)
+        fits = [self.fit(study, name) for name in both if self.is_long(study, name)]
+        if quantity != "c1/c2" or not any(refuses_law(fit.exponent) for fit in fits):
+            return found
+        assert not any(fit.unresolved for fit in fits), f"{about}: an end is open"
+        one, other = (fit.free.critical_batch_size for fit in fits)
+        about = f"{about}, averaged over the exponent"
+        free = of_distribution(about, (study,), over(one, other), 1)
+        flags = ("refused", "is_small", "searches")
+        return replace(free, **{name: getattr(found, name) for name in flags})
+
+    def exponent(self) -> Evidence:
+        """Returns how far the exponent that recorded curves share lies from 1."""
+        found = self.shared_exponent()
+        return of_distribution("exponent less 1", LAW_TABLES, found, 0)
 
     def law_of_tables(self, one: str, other: str, curve: str) -> Evidence:
         """Returns c1/c2 of a curve of one table over that of another.
@@ -235,13 +168,13 @@ class Records(Tables):
         for study in (one, other):
             law = self.joint_law(study, curve)
             ends.append(law.posterior.critical_batch_size)
-            rows = self._rows(study)[curve][["batch_size", "evaluation_interval"]]
+            rows = self.rows(study)[curve][["batch_size", "evaluation_interval"]]
             each = rows.drop_duplicates().sort_values([*rows], ignore_index=True)
             intervals.append(each)  # Of one seed as of several.
             assert not refuses_law(self.fit(study, curve).exponent), curve
         assert intervals[0].equals(intervals[1]), "unlike evaluation intervals"
         names = " / ".join(study.rpartition("/")[2] for study in (one, other))
-        about = f"c1/c2 of {plain_name(curve)}, {names}, {files([one, other])}"
+        about = f"c1/c2 of {curve}, {names}"
         return of_distribution(about, (one, other), over(*ends), 1)
 
     def steps_at(self, study: str, curve: str, reference: str, size: int) -> Evidence:
@@ -254,16 +187,13 @@ class Records(Tables):
             ValueError: one of the two K* is a bound.
         """
         cells = [
-            self.curve(study, name).set_index("batch_size").loc[size]
+            self.rows(study)[name].set_index("batch_size").loc[size]
             for name in (curve, reference)
         ]
         if any(pd.notna(cell["at_boundary"]) for cell in cells):
             raise ValueError(f"a K* at {size} of {curve} or {reference} is a bound")
         octaves = np.log2(cells[0]["steps_to_result"] / cells[1]["steps_to_result"])
-        names = f"{plain_name(curve)} / {plain_name(reference)}"
-        about = (
-            f"K\\* at {size}, {names}, {_NOISE} octaves of noise each, {files([study])}"
-        )
+        about = f"K* at {size} of {curve} / {reference}, {_NOISE} octaves of noise each"
         found = of_t(about, (study,), (octaves, _NOISE * np.sqrt(2), np.inf), 1)
         return replace(found, searches=self.unlike_searches(study, curve, reference))
 
@@ -283,8 +213,8 @@ class Records(Tables):
         k = least.unstack()
         falls = np.log2(k[sizes[0]] / k[sizes[1]]).unstack().dropna()
         differ = falls[one] - falls[other]
-        about = f"fall of K\\* from {sizes[0]} to {sizes[1]}, {one} / {other}, by "
-        about += f"{len(differ)} seeds, {files(studies)}"
+        about = f"fall of K* from {sizes[0]} to {sizes[1]}, {one} / {other}, by "
+        about += f"{len(differ)} seeds"
         mean = differ.mean(), differ.sem(), len(differ) - 1
         # Of a cell that was searched again, only the last search can stop at an end.
         last = cells.drop_duplicates(key, keep="last").set_index(key)
@@ -326,18 +256,9 @@ class Records(Tables):
         about = (
             f"power of the best rate, less {of_rule:g}, of {len(cells)} cells in "
             f"{len(cells) - freedom - 1} curves at batch sizes {measured.min()} to "
-            f"{measured.max()}, {files(studies)}"
+            f"{measured.max()}"
         )
         return of_t(about, studies, (power - of_rule, error, freedom), 0)
-
-    def published_rate_power(self, workload: str = "") -> Evidence:
-        """Returns that power of the rates in Figure 8 of Shallue et al. 2019."""
-        rates = self.table("shallue2019/published_effective_learning_rates")
-        rates = rates[rates["workload"].str.startswith(workload)]
-        curves = [rates[n].to_numpy() for n in ("workload", "optimizer")]
-        sizes = rates["batch_size"].to_numpy()
-        best = rates["effective_learning_rate"].to_numpy()
-        return of_t("", (), _common_power(sizes, best, curves), 0)
 
     def reaches(self, study: str, size: int, within: float, unit: str) -> pd.Series:
         """Returns which trials reach the goal within so many steps or epochs, 0 or 1.
@@ -363,7 +284,7 @@ class Records(Tables):
         assert len(differ) == len(one) == len(other), "points are equal at all sizes"
         about = (
             f"share of {len(differ)} points within {within:,} {unit}, at {size:,} less "
-            f"at {reference}, {files([study])}"
+            f"at {reference}"
         )
         mean = differ.mean(), differ.sem(), len(differ) - 1
         found = of_t(about, (study,), mean, 0)
@@ -380,7 +301,7 @@ class Records(Tables):
         """Returns a quantity at one sparsity over that at another, by seeds."""
         found = self.paired(study, quantity, matched, method, levels)
         names = " / ".join(f"{level:g}" if level else "dense" for level in levels)
-        about = f"{quantity} at equal {matched}, {method} {names}, {files([study])}"
+        about = f"{quantity} at equal {matched}, {method} {names}"
         return of_t(about, (study,), log2_of(found), 1)
 
     def product_over_constant(self, study: str, name: str, matched: str) -> Evidence:
@@ -388,7 +309,7 @@ class Records(Tables):
         product = log2_of(self.paired(study, f"theory_{name}", matched))
         fits = "lee2021/mnist_reproduction"
         ratio = getattr(self.ratio(fits, "SGD, 0.9", "SGD, sparsity 0"), name)
-        about = f"product over {name} at equal {matched} {files([study, fits])}"
+        about = f"product over {name} at equal {matched}"
         return of_distribution(about, (study, fits), quotient(product, ratio), 1)
 
     def repeated(self, study: str) -> Evidence:
@@ -398,7 +319,7 @@ class Records(Tables):
         cells = again.groupby(["seed", "batch_size", "sparsity"])["steps_to_result"]
         logs = np.log2(cells.median().unstack())
         by_seed = (logs[0.9] - logs[0.0]).groupby("seed").mean()
-        about = f"median of repeats, 0.9 / dense {files([study])}"
+        about = "median of repeats, 0.9 / dense"
         found = by_seed.mean(), by_seed.sem(), len(by_seed) - 1
         return of_t(about, (study,), found, 1)
 
@@ -416,26 +337,16 @@ class Records(Tables):
             names = f"{size} of {workload} and of {other}"
         return self.welch(f"test error at {names}", study, first, second)
 
-    def seeds_apart(
-        self, study: str, workload: str, size: int, reference: int
-    ) -> Evidence:
-        """Returns the difference that `errors` has, by the differences of seeds."""
-        best = self._best(study, "test_at_least")
-        apart = (best[workload, size] - best[workload, reference]).dropna()
-        about = f"test error at {size} less at {reference}, by {len(apart)} seeds"
-        mean = apart.mean(), apart.sem(), len(apart) - 1
-        return of_t(f"{about} {files([study])}", (study,), mean, 0)
-
     def welch(
         self, about: str, study: str, first: pd.Series, second: pd.Series
     ) -> Evidence:
         """Returns the difference of two means, by Welch's t."""
-        error = self.standard_error(first, second)
+        error = float(np.hypot(first.sem(), second.sem()))
         parts = [
             (each.var() / len(each)) ** 2 / (len(each) - 1) for each in (first, second)
         ]
         found = first.mean() - second.mean(), error, error**4 / sum(parts)
-        return of_t(f"{about} {files([study])}", (study,), found, 0)
+        return of_t(f"{about}", (study,), found, 0)
 
     def errors_at_result(
         self, study: str, least: int, most: int, paired: bool = False
@@ -448,7 +359,7 @@ class Records(Tables):
         table = self.table(study)
         large = table[table["batch_size"] >= least]
         small = table[table["batch_size"] <= most]
-        about = f"test error at K\\* from {least:,} on and up to {most}"
+        about = f"test error at K* from {least:,} on and up to {most}"
         if paired:
             means = [
                 part.groupby("workload")["test_at_result"].mean()
@@ -456,7 +367,7 @@ class Records(Tables):
             ]
             differ = means[0] - means[1]
             found = differ.mean(), differ.sem(), len(differ) - 1
-            return of_t(f"{about} {files([study])}", (study,), found, 0)
+            return of_t(f"{about}", (study,), found, 0)
         ends = large["test_at_result"], small["test_at_result"]
         return self.welch(about, study, *ends)
 
@@ -476,30 +387,3 @@ def _common_power(
     freedom = len(logs) - by_curve.ngroups - 1
     variance = np.square(value - power * size).sum() / freedom
     return power, np.sqrt(variance / (size @ size)), freedom
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, (str, int)):
-        return str(value)
-    if isinstance(value, np.integer):
-        return str(int(value))
-    if isinstance(value, PairedRatio):
-        value = Estimate(value.ratio, value.low, value.high)
-    if isinstance(value, Evidence):
-        value = Estimate(value.value, value.low, value.high)
-    if isinstance(value, Estimate):
-        return estimate(value)
-    raise TypeError(f"{value!r} is a number: say how many digits are shown")
-
-
-def _digits(value: float, behind_the_point: int) -> str:
-    return f"{value:.{behind_the_point}f}"
-
-
-def _means(errors: Sequence[str]) -> str:
-    """Returns errors without their standard errors, as a list in a sentence."""
-    return and_list([error.partition(" ")[0] for error in errors])
-
-
-def _whole(value: float) -> str:
-    return f"{value:,.0f}"
