@@ -166,10 +166,11 @@ def test_the_commands_for_mnist_work(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_lines_for_python_work(tmp_path: Path) -> None:
     lines = next(block for block in blocks("python") if "dps_tf.run(" in block)
-    tiny = lines.replace("(16, 64, 256)}", "(64, 256), 'workload.points': 2}")
+    tiny = lines.replace("(16, 64, 256),", "(64, 256), values={'workload.points': 2},")
     assert tiny != lines
     (tmp_path / "lines.py").write_text(tiny)
-    assert "sweep of 2 cells" in run(["lines.py"], tmp_path)
+    run(["lines.py"], tmp_path)
+    assert len(list((tmp_path / "sweeps" / "mine" / "cells").iterdir())) == 2
 
 
 @pytest.mark.slow
