@@ -77,8 +77,8 @@ def on_files(files: Files, config: Any) -> Files:
 def table_page(title: str, shown: pandas.DataFrame) -> str:
     """Returns a page with a table and a field that filters its rows."""
     field = (
-        '<input class="filter" placeholder="Show rows with ..." oninput="for (const row '
-        "of document.querySelectorAll('tbody tr')) row.hidden = !row.innerText"
+        '<input class="filter" placeholder="Show rows with ..." oninput="for (const '
+        "row of document.querySelectorAll('tbody tr')) row.hidden = !row.innerText"
         '.toLowerCase().includes(this.value.toLowerCase())">'
     )
     html = shown.to_html(index=False, border=0).replace("\n", "")
