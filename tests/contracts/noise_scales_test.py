@@ -125,7 +125,7 @@ def test_evidence_has_the_value_and_says_of_what(docs):
     found = docs.order("rank", ["optimizers/x"], curves, "Euclidean noise scale")
     assert found.value == pytest.approx(1) and found.high == pytest.approx(1)
     assert found.null == 0 and found.p < 0.01 and found.within <= 1
-    assert "rank correlation of Euclidean noise scale and c1/c2 over 7" in str(found)
+    assert "rank correlation of Euclidean noise scale and c1/c2 over 7" in found.about
     with pytest.raises(ValueError, match="a: 2 curves, of 3 at least"):
         docs.order("rank", ["a"], curves[:2], "noise scale")
     # Across workloads one that has a single curve takes part.
