@@ -64,8 +64,8 @@ def plot_critical(table: TableFit, groups: Mapping[str, str] | None = None) -> F
     >>> table = DataFrame({"batch_size": [1, 4, 16], "steps_to_result": [410, 112, 35]})
     >>> import dps_tf
     >>> axis = dps_tf.plot_critical(dps_tf.fit_table(table)).axes[0]
-    >>> [text.get_text() for text in axis.get_yticklabels()]
-    ['all']
+    >>> axis.get_yticklabels()[0].get_text()
+    'all'
     """
     curves = sorted(table.curves, key=lambda c: c.fit.critical_batch_size.value)
     found = {curve.curve: curve.fit.critical_batch_size for curve in curves}
