@@ -59,7 +59,7 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, place, content=page()))
     for name, title in TABLES.items():
         path = ROOT / "gin_configs" / f"{name}.csv"
-        text = table_page(title, pandas.read_csv(path, keep_default_na=False))
+        text = table_page(title, pandas.read_csv(path))
         files.append(File.generated(config, f"results/tables/{name}.md", content=text))
         files.append(_file(config, f"results/{name}.csv", path))
     for name in PROJECT_PAGES:
@@ -81,7 +81,9 @@ def table_page(title: str, shown: pandas.DataFrame) -> str:
         "row of document.querySelectorAll('tbody tr')) row.hidden = !row.innerText"
         '.toLowerCase().includes(this.value.toLowerCase())">'
     )
-    html = shown.to_html(index=False, border=0).replace("\n", "")
+    shown = shown.drop(columns="command", errors="ignore")
+    html = shown.to_html(index=False, border=0, na_rep="", float_format="{:.4g}".format)
+    html = f'<div class="filtered">{html}</div>'.replace("\n", "")
     return f"# {title}\n\n{field}\n\n{html}\n"
 
 
