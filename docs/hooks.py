@@ -295,10 +295,10 @@ def _argument(argument: registry.Argument) -> str:
 def _optimizers() -> str:
     rows = []
     for name in optim.OPTIMIZERS.names():
-        rule = optim.OPTIMIZERS[name]
+        optimizer = optim.OPTIMIZERS[name]
         space = "<br>".join(f"`{k}`: {v}" for k, v in optim.default_space(name).items())
         rows.append(
-            (f"`{name}`", opening(rule.update), _reads(rule.reads), space),
+            (f"`{name}`", opening(optimizer), _reads(optimizer.READS), space),
         )
     head = ("name", "update", "reads beside `learning_rate`", "default space")
     texts = described(_attribute_docstring("dps_tf.optim.base", "OPTIONS"), "Options")

@@ -1,7 +1,7 @@
 """Optimizers and schedules by name, with tensors as metaparameters.
 
-`build(name, schedule)` makes an optimizer, a pair of pure functions. `TensorOptimizer`
-is the same optimizer for Keras' `fit`.
+`build(name, schedule)` makes an optimizer, an instance of a subclass of
+`TensorOptimizer`, which describes what all optimizers share.
 
 The default space of an optimizer is searched if a gin file says `'default'`.
 Comparing optimizers is fair only if each is searched as widely as its use asks for,
@@ -25,15 +25,13 @@ from typing import Any
 import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
 from dps_tf.core import Reads, Registry, UserError, with_shares
 from dps_tf.optim import elementwise, tensorwise
-from dps_tf.optim.base import COMPILED, LEARNING_RATE, Optimizer, Rule
+from dps_tf.optim.base import COMPILED, LEARNING_RATE, TensorOptimizer
 from dps_tf.optim.schedules import SCHEDULES, Schedule, register_schedule
 
 __all__ = [
     "COMPILED",
     "OPTIMIZERS",
     "SCHEDULES",
-    "Optimizer",
-    "Rule",
     "Schedule",
     "TensorOptimizer",
     "build",
@@ -43,38 +41,31 @@ __all__ = [
     "register_schedule",
 ]
 
-OPTIMIZERS: Registry[Rule] = Registry("optimizer")
-"""The rules of the optimizers that `build` makes, by name."""
+OPTIMIZERS: Registry[type[TensorOptimizer]] = Registry("optimizer")
+"""The classes of optimizers that `build` makes, by name."""
 
 
 _SPACES: dict[str, Mapping[str, Any]] = {}
 
 
-def register(name: str, rule: Rule, space: Mapping[str, Any] | None = None) -> None:
-    """Makes `build(name, schedule)` return an optimizer with a rule.
+def register(
+    name: str, optimizer: type[TensorOptimizer], space: Mapping[str, Any] | None = None
+) -> None:
+    """Makes `build(name, schedule)` return an instance of a `TensorOptimizer` class.
 
     The name is taken as by `Registry.register`. `space`: the default space of the
     optimizer, `{name: (scale, low, high)}`.
 
-    Raises:
-        UserError: `rule` is no `Rule`, such as an optimizer of Keras.
-
     Examples:
         >>> import dps_tf
-        >>> def descend(gradient, slots, weight, point, step):
-        ...     return weight - point["rate"] * gradient, slots
+        >>> class MySgd(TensorOptimizer):
+        ...     def update(self, variable, slots, rate, gradient):
+        ...         variable.assign_sub(rate * gradient)
         >>> dps_tf.register_optimizer(
-        ...     "my_sgd", Rule(descend), {"learning_rate": ("log", 1e-3, 1.0)}
+        ...     "my_sgd", MySgd, {"learning_rate": ("log", 1e-3, 1.0)}
         ... )
     """
-    if not isinstance(rule, Rule):
-        kind = rule.__name__ if isinstance(rule, type) else type(rule).__name__
-        raise UserError(
-            f"optimizer {name!r} is a {kind}, and a trial's update is a pure function, "
-            "so that no optimizer of Keras is taken: write it as a dps_tf.optim.Rule, "
-            "a function (gradient, slots, weight, point, step) -> (weight, slots)."
-        )
-    OPTIMIZERS.register(name, rule, rule.reads)
+    OPTIMIZERS.register(name, optimizer, optimizer.READS)
     if space is not None:
         _SPACES[name] = space
 
@@ -90,18 +81,18 @@ _MOMENTUM_SPACE = {"learning_rate": _SGD_RATE, "momentum": _MOMENTUM}
 _ADAM_SPACE = {"learning_rate": _ADAM_RATE, "beta_1": _ADAM_BETA}
 _ADAMW_SPACE = {**_ADAM_SPACE, "weight_decay": _DECAY}
 
-_SHIPPED: tuple[tuple[str, Rule, Mapping[str, Any]], ...] = (
-    ("sgd", elementwise.SGD, _SGD_SPACE),
-    ("momentum", elementwise.MOMENTUM, _MOMENTUM_SPACE),
-    ("nesterov", elementwise.NESTEROV, _MOMENTUM_SPACE),
-    ("adam", elementwise.ADAM, _ADAM_SPACE),
-    ("adamw", elementwise.ADAMW, _ADAMW_SPACE),
+_SHIPPED: tuple[tuple[str, type[TensorOptimizer], Mapping[str, Any]], ...] = (
+    ("sgd", elementwise.GradientDescent, _SGD_SPACE),
+    ("momentum", elementwise.Momentum, _MOMENTUM_SPACE),
+    ("nesterov", elementwise.Nesterov, _MOMENTUM_SPACE),
+    ("adam", elementwise.Adam, _ADAM_SPACE),
+    ("adamw", elementwise.AdamW, _ADAMW_SPACE),
     ("lamb", tensorwise.LAMB, _ADAMW_SPACE),
     (
         # own: rates ten times smaller and decays ten times larger than AdamW's, as Chen
         # et al. 2023 advise (3 to 10 times).
         "lion",
-        elementwise.LION,
+        elementwise.Lion,
         {
             "learning_rate": ("log", 1e-5, 1e-2),
             "beta_1": _ADAM_BETA,
@@ -111,12 +102,12 @@ _SHIPPED: tuple[tuple[str, Rule, Mapping[str, Any]], ...] = (
     (
         # own: Defazio et al. 2024 use rates up to 10 and betas 0.9, 0.95 and 0.98.
         "schedule_free_sgd",
-        elementwise.SCHEDULE_FREE,
+        elementwise.ScheduleFree,
         {"learning_rate": ("log", 1e-3, 100.0), "beta_1": _FREE_BETA},
     ),
     (
         "schedule_free_adamw",
-        elementwise.SCHEDULE_FREE_ADAMW,
+        elementwise.ScheduleFreeAdamW,
         {"learning_rate": _ADAM_RATE, "beta_1": _FREE_BETA, "weight_decay": _DECAY},
     ),
     (
@@ -132,7 +123,7 @@ _SHIPPED: tuple[tuple[str, Rule, Mapping[str, Any]], ...] = (
     (
         # own: updates have the size of Adam's, so rates are Adam's; momentum as usual.
         "muon",
-        tensorwise.MUON,
+        tensorwise.Muon,
         {
             "learning_rate": _ADAM_RATE,
             "momentum": ("reverse_log", 0.9, 0.99),
@@ -148,14 +139,14 @@ _SHIPPED: tuple[tuple[str, Rule, Mapping[str, Any]], ...] = (
         },
     ),
 )
-for _name, _rule, _space in _SHIPPED:
-    register(_name, _rule, _space)
+for _name, _optimizer, _space in _SHIPPED:
+    register(_name, _optimizer, _space)
 
 
 def reads(name: str, schedule: str = "constant") -> Reads:
     """Returns the metaparameters of an optimizer under a schedule, options included."""
-    rule = OPTIMIZERS[name]
-    return {**LEARNING_RATE, **rule.options, **SCHEDULES[schedule].reads, **rule.reads}
+    own = {**SCHEDULES[schedule].reads, **OPTIMIZERS[name].READS}
+    return {**LEARNING_RATE, **OPTIMIZERS[name].options(), **own}
 
 
 def build(
@@ -165,8 +156,8 @@ def build(
     step_budget: int | None = None,
     delay: int = 0,
     workers: int = 1,
-) -> Optimizer:
-    """Returns an optimizer, `init` and `update`.
+) -> TensorOptimizer:
+    """Returns a new optimizer; its metaparameters are to be set before training.
 
     Args:
         name: one of OPTIMIZERS.
@@ -177,12 +168,12 @@ def build(
         delay: number of updates by which gradients are late; see `base.OPTIONS`.
         workers: number of workers of local SGD; see `base.OPTIONS`.
     """
-    rule, given = OPTIMIZERS[name], list(metaparameters)
-    offered = rule.options
+    optimizer = OPTIMIZERS[name]
+    offered, given = optimizer.options(), list(metaparameters)
     # Lengths that are given as shares are read in place of those in steps.
     given += set(offered) - set(with_shares(offered, given))
     options = [option for option in offered if option in given]
-    return Optimizer(rule, schedule, options, step_budget, delay, workers, name)
+    return optimizer(schedule, options, step_budget, delay, name, workers)
 
 
 def default_space(name: str) -> Mapping[str, Any]:
@@ -195,6 +186,3 @@ def default_space(name: str) -> Mapping[str, Any]:
     if name not in _SPACES:
         raise UserError(f"optimizer {name!r} has no default space: bind workload.space")
     return _SPACES[name]
-
-
-from dps_tf.optim.keras_optimizer import TensorOptimizer  # noqa: E402 - it builds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -156,20 +157,23 @@ class TrainingRunner(Runner):
         begun, waited = time.monotonic(), data_wait()
         program = self._programs[slot]
         state = self._load(program, job)
-        step = state.step
-        while True:
+        step, loss, diverged = state.step, math.nan, False
+        while step < job.until and not diverged:
             done = self._slice(slot, program, job, step)
-            step += done.steps
-            is_late = stop() or time.monotonic() - begun > TURN_SECONDS
-            if done.diverged or step >= job.until or is_late:
+            step, loss, diverged = step + done.steps, done.loss, done.diverged
+            if stop() or time.monotonic() - begun > TURN_SECONDS:
                 break
         metrics, is_bound = None, False
-        if done.evaluation is not None and not done.diverged:
-            is_bound = done.evaluation.is_bound or self._is_too_dense(program, step)
-            metrics = {**done.evaluation.metrics, TRAIN_LOSS: done.loss}
-            metrics = self._with_further_splits(program, step, metrics, is_bound)
-        reached = program.state
-        if not done.is_sparse:
+        is_evaluated = self._is_evaluated(job, step) and not diverged
+        if is_evaluated and not (diverged := not program.is_finite):
+            evaluation = program.evaluate()
+            diverged = not evaluation.is_finite
+            if not diverged:
+                metrics = {**evaluation.metrics, TRAIN_LOSS: loss}
+                is_bound = evaluation.is_bound or self._is_too_dense(program, step)
+                metrics = self._with_further_splits(program, step, metrics, is_bound)
+        reached = program.read()
+        if metrics is not None:
             self._check_sparse(program, job.trial, reached)
         return TurnReport(
             trial=job.trial,
@@ -177,7 +181,7 @@ class TrainingRunner(Runner):
             step=step,
             metrics=metrics,
             is_bound=is_bound,
-            diverged_step=step if done.diverged else None,
+            diverged_step=step if diverged else None,
             steps_executed=step - state.step,
             seconds=time.monotonic() - begun,
             data_wait=data_wait() - waited,
@@ -189,8 +193,10 @@ class TrainingRunner(Runner):
 
     def _check_sparse(self, program: Program, trial: int, reached: TrialState) -> None:
         """Raises UserError where the optimizer has moved pruned entries from zero."""
-        masks, arrays = self._mask_set(trial).masks, [*map(np.asarray, reached.arrays)]
-        for place, outside in entries_outside(program.network, arrays, masks or ()):
+        masks = self._mask_set(trial).masks
+        if masks is None:
+            return
+        for place, outside in entries_outside(program.network, reached.arrays, masks):
             raise UserError(
                 f"trial {trial} has {len(outside)} pruned entries of "
                 f"{program.network.trainable_variables[place].name} that are not zero "
@@ -222,10 +228,10 @@ class TrainingRunner(Runner):
         Raises:
             UserError: by this step the sparsity should have been reached.
         """
-        gradual = program.gradual
-        if gradual is None or step < gradual.reached_at:
-            return gradual is not None
-        program.check_pruned(step)
+        pruning_wrapper = program.pruning_wrapper
+        if pruning_wrapper is None or step < pruning_wrapper.reached_at:
+            return pruning_wrapper is not None
+        pruning_wrapper.check_reached(step)
         return False
 
     def _slice(self, slot: int, program: Program, job: Job, step: int) -> Advance:
@@ -238,9 +244,9 @@ class TrainingRunner(Runner):
             program.data.train_count,
             program.batch_size,
         )
-        begun, evaluates = time.monotonic(), self._is_evaluated(job, step + steps)
-        advance = program.advance(indices, evaluates)
-        if slot in self._warm and advance.evaluation is None:
+        begun = time.monotonic()
+        advance = program.advance(indices)
+        if slot in self._warm:
             self._learn_pace(slot, advance.steps, time.monotonic() - begun)
         self._warm.add(slot)  # the first call includes optimization or compilation
         return advance

@@ -131,8 +131,7 @@ class SlicesTest(RandomnessTestCase):
         begin(program)
         program.advance(problem().order(0, 5))
         before = program.evaluate()
-        network = problems.trained_network(program)
-        plain = keras.Model(network.input, network.output)
+        plain = keras.Model(program.network.input, program.network.output)
         held = problem().dataset.validation
         logits = plain(held.inputs[np.arange(len(held))], training=False)
         wrong = np.argmax(logits, -1) != held.labels
