@@ -19,11 +19,17 @@ from dps_tf.models.randomness import (
     draws_at_random,
     seed_layers,
 )
-from dps_tf.models.structure import check_functional, check_logits, structure_hash
+from dps_tf.models.structure import (
+    check_functional,
+    check_last_layer,
+    check_logits,
+    structure_hash,
+)
 
 __all__ = [
     "NETWORKS",
     "build",
+    "check_last_layer",
     "check_logits",
     "in_precision",
     "initial_point",

@@ -174,7 +174,10 @@ def _source(function: Callable[..., Any]) -> str:
 
 
 def check_functional(name: str, model: object) -> None:
-    """Raises UserError unless the builder returned a functional model of tf_keras."""
+    """Raises UserError unless the builder returned a model that can be trained.
+
+    That is a functional model of tf_keras with one output and weights of float32.
+    """
     if not isinstance(model, keras.Model):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
         raise UserError(
@@ -188,11 +191,23 @@ def check_functional(name: str, model: object) -> None:
             "called; its builder must return a functional model: keras.Model(inputs, "
             "outputs), or keras.Sequential that begins with keras.Input."
         )
+    kinds = {w.dtype.name for w in model.trainable_weights} - {"float32"}
+    for problem, remedy in (
+        (len(model.outputs) > 1 and f"has {len(model.outputs)} outputs", "return one"),
+        (not model.trainable_weights and "has no weights to train", "add a layer"),
+        (kinds and f"has weights of {', '.join(kinds)}", "make its layers float32"),
+    ):
+        if problem:
+            raise UserError(f"network {name!r} {problem}: {remedy}.")
 
 
 def check_logits(model: keras.Model, link: str) -> None:
     """Raises UserError for a network that ends in `link`, which the loss applies."""
-    last = model.outputs[0]._keras_history.layer
+    check_last_layer(model, model.outputs[0]._keras_history.layer, link)
+
+
+def check_last_layer(model: keras.Model, last: keras.layers.Layer, link: str) -> None:
+    """Raises UserError if the last layer of a network is, or ends in, `link`."""
     activation = getattr(getattr(last, "activation", None), "__name__", "")
     if link and link in (activation, type(last).__name__.lower()):
         raise UserError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dps_tf.core import Goal
+from dps_tf.core import Goal, UserError
 
 Sums = dict[str, Any]
 
@@ -70,6 +70,25 @@ class Metric:
         return next(met, None)
 
 
+def one_per_label(what: str, values: Any, labels: tf.Tensor, dtype: tf.DType) -> None:
+    """Raises UserError unless values are a tensor of a type, one for each label.
+
+    The check is one of static shapes: it costs nothing once a graph is traced.
+    """
+    if not tf.is_tensor(values):
+        found = f"{type(values).__name__}, no tensor"
+    elif values.dtype != dtype:
+        found = f"{values.dtype.name}"
+    elif not values.shape.is_compatible_with(labels.shape):
+        found = f"of shape {values.shape}, and the labels are of shape {labels.shape}"
+    else:
+        return
+    raise UserError(
+        f"{what} is {found}: return one {dtype.name} for each label, neither reduced "
+        "(as by Keras without reduction='none') nor broadcast."
+    )
+
+
 def count(condition: tf.Tensor) -> tf.Tensor:
     """Returns how often a condition holds, int64 [], exact in any order of addition."""
     return tf.reduce_sum(tf.cast(condition, tf.int64))
@@ -95,7 +114,9 @@ def fractions(
 
     def sums(labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor) -> Sums:
         counts = weights > 0
-        wrong = tf.logical_and(against(labels, outputs), counts)
+        is_against = against(labels, outputs)
+        one_per_label(f"what counts for {error}", is_against, labels, tf.bool)
+        wrong = tf.logical_and(is_against, counts)
         return {"wrong": count(wrong), "positions": count(counts)}
 
     def metric(name: str, of_count: Callable[[int, int], float]) -> Metric:

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from dps_tf._keras import keras
 from dps_tf.core import NOT_NEGATIVE, Argument, Goal, Reads, UserError, near_matches
-from dps_tf.objectives.metric import Metric, Sums
+from dps_tf.objectives.metric import Metric, Sums, one_per_label
 
 Metaparameters = Mapping[str, Any]
 
@@ -181,18 +181,25 @@ class Objective:
         `positions`: sum of the weights of the global batch, so that the shares of
         devices add up to the mean over its positions.
         """
-        losses = self.loss(labels, outputs, metaparameters)
+        losses = self._losses(labels, outputs, metaparameters)
         if self.weights is None:
             return tf.reduce_sum(losses) / positions
         total = tf.reduce_sum(losses * self.weights(labels))
         return tf.math.divide_no_nan(total, positions)
+
+    def _losses(
+        self, labels: tf.Tensor, outputs: tf.Tensor, metaparameters: Metaparameters
+    ) -> tf.Tensor:
+        losses = self.loss(labels, outputs, metaparameters)
+        one_per_label("the loss of the objective", losses, labels, tf.float32)
+        return losses
 
     def mean_loss(
         self, labels: tf.Tensor, outputs: tf.Tensor, metaparameters: Metaparameters
     ) -> tf.Tensor:
         """Returns the mean loss over the positions of a batch on one device, []."""
         if self.weights is None:
-            return tf.reduce_mean(self.loss(labels, outputs, metaparameters))
+            return tf.reduce_mean(self._losses(labels, outputs, metaparameters))
         positions = tf.reduce_sum(self.weights(labels))
         return self.batch_loss(labels, outputs, metaparameters, positions)
 
@@ -221,7 +228,7 @@ class Objective:
         self, labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor
     ) -> tf.Tensor:
         """Returns the unsmoothed loss times weights, float64, one per label."""
-        loss = self.loss(labels, outputs, {})
+        loss = self._losses(labels, outputs, {})
         # A product alone is not enough, because the loss of padding may be NaN.
         loss = tf.where(weights > 0, loss * weights, tf.zeros_like(loss))
         return tf.cast(loss, tf.float64)

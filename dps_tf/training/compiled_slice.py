@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
+from dps_tf.core import UserError
 from dps_tf.data import Transform
 from dps_tf.models import StepDraws, check_graph
 from dps_tf.objectives import Objective, penalty
@@ -315,6 +316,16 @@ class CompiledSlice:
             if added is not None:
                 loss += added / self._sharing
         gradients = tape.gradient(loss, self._variables)
+        unused = [
+            variable.name
+            for variable, gradient in zip(self._variables, gradients, strict=True)
+            if gradient is None
+        ]
+        if unused:
+            raise UserError(
+                f"the loss has no gradient for {', '.join(unused[:3])}: use it, with "
+                "operations that can be differentiated, or make it not trainable."
+            )
         return loss, [g * m for g, m in zip(gradients, trained.masks, strict=True)]
 
     def _agree_on_averages(self) -> None:

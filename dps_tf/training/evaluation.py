@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core import VALIDATION
+from dps_tf.core import VALIDATION, UserError
 from dps_tf.objectives import Objective
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import PlacedData
@@ -43,7 +43,13 @@ class Evaluation:
 
 def outputs_of(model: keras.Model, inputs: tf.Tensor) -> tf.Tensor:
     """Returns the network's outputs in evaluation mode, float32 [batch, ...]."""
-    return tf.cast(model(inputs, training=False), tf.float32)
+    outputs = model(inputs, training=False)
+    if not tf.is_tensor(outputs):
+        raise UserError(
+            f"model {model.name!r} has {len(outputs)} outputs, and an objective takes "
+            "one: give it one output."
+        )
+    return tf.cast(outputs, tf.float32)
 
 
 def compiled(
