@@ -89,6 +89,27 @@ def one_per_label(what: str, values: Any, labels: tf.Tensor, dtype: tf.DType) ->
     )
 
 
+def check_sums(sums: Any, labels: tf.Tensor, of_rows: bool) -> Sums:
+    """Returns what a function of a metric returned for a batch, if it can be merged.
+
+    Raises:
+        UserError: a value is no tensor, a sum has the length of the batch, or rows
+            (`of_rows`) have another one.
+    """
+    batch = labels.shape[:1]
+    for name, value in sums.items():
+        if not tf.is_tensor(value):
+            found = f"{type(value).__name__}, no tensor"
+        elif of_rows and not value.shape[:1].is_compatible_with(batch):
+            found = f"of shape {value.shape}, not a row for each example"
+        elif not of_rows and not value.shape.is_fully_defined():
+            found = f"of shape {value.shape}, not added up over the batch"
+        else:
+            continue
+        raise UserError(f"{name!r} of a metric's sums is {found}: change the metric.")
+    return sums
+
+
 def count(condition: tf.Tensor) -> tf.Tensor:
     """Returns how often a condition holds, int64 [], exact in any order of addition."""
     return tf.reduce_sum(tf.cast(condition, tf.int64))
@@ -112,18 +133,21 @@ def fractions(
         accuracy: name of the fraction that is not wrong; None omits this metric.
     """
 
-    def sums(labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor) -> Sums:
-        counts = weights > 0
+    def checked(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
         is_against = against(labels, outputs)
         one_per_label(f"what counts for {error}", is_against, labels, tf.bool)
-        wrong = tf.logical_and(is_against, counts)
+        return is_against
+
+    def sums(labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor) -> Sums:
+        counts = weights > 0
+        wrong = tf.logical_and(checked(labels, outputs), counts)
         return {"wrong": count(wrong), "positions": count(counts)}
 
     def metric(name: str, of_count: Callable[[int, int], float]) -> Metric:
         def value(totals: Mapping[str, Any]) -> float:
             return of_count(int(totals["wrong"]), int(totals["positions"]))
 
-        return Metric(name, value, sums, counts_against=against, of_count=of_count)
+        return Metric(name, value, sums, counts_against=checked, of_count=of_count)
 
     metrics = [metric(error, lambda wrong, total: wrong / total)]
     if accuracy is not None:

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from dps_tf._keras import keras
 from dps_tf.core import NOT_NEGATIVE, Argument, Goal, Reads, UserError, near_matches
-from dps_tf.objectives.metric import Metric, Sums, one_per_label
+from dps_tf.objectives.metric import Metric, Sums, check_sums, one_per_label
 
 Metaparameters = Mapping[str, Any]
 
@@ -214,8 +214,14 @@ class Objective:
         return {
             "loss": self.loss_sum(labels, outputs, weights),
             "weight": tf.reduce_sum(tf.cast(weights, tf.float64)),
-            "metrics": [sums(labels, outputs, weights) for sums in self.summed],
-            "rows": [rows(labels, outputs, weights) for rows in self.kept],
+            "metrics": [
+                check_sums(sums(labels, outputs, weights), labels, of_rows=False)
+                for sums in self.summed
+            ],
+            "rows": [
+                check_sums(rows(labels, outputs, weights), labels, of_rows=True)
+                for rows in self.kept
+            ],
         }
 
     def loss_sum(

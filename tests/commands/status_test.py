@@ -120,6 +120,13 @@ def test_a_cell_that_reached_nothing_tells_how_near_it_came_and_what_to_change(
     assert NEAR in caution.text and cell.advice in caution.text
 
 
+def test_a_metric_that_is_never_a_number_is_named(tmp_path):
+    run(tmp_path, STUDY, SyntheticRunner(trials_of(*[[float("nan")] * 5] * 6)))
+    study = SweepReader(FILES, str(tmp_path)).study(STUDY.cell.name)
+    told = describe_shortfall(study, STUDY)
+    assert told.strip() == f"no trial has a finite value of {STUDY.goal.metric}."
+
+
 def test_a_running_cell_tells_how_near_it_came_so_far(tmp_path):
     runner = SyntheticRunner(SHORT, slice_steps=10, stop_at=12)
     with pytest.raises(Interrupted):

@@ -12,7 +12,7 @@ import tf_keras
 from dps_tf.core import UserError
 from dps_tf.models.structure import check_functional
 from dps_tf.objectives import Objective, build
-from dps_tf.objectives.metric import fractions
+from dps_tf.objectives.metric import Metric, fractions
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.program import Program
 from tests.training import problems
@@ -64,6 +64,31 @@ def test_what_a_metric_counts_is_one_flag_for_each_label(change):
     own = Objective(PLAIN.loss, fractions(wrong, "own_error"))
     with pytest.raises(UserError, match="what counts for own_error is"):
         own.sums(labels, outputs, tf.ones(16, tf.bool))
+
+
+@pytest.mark.parametrize(
+    "kept, returned, message",
+    [
+        (False, lambda w: w, "'own' .* not added up over the batch"),
+        (False, lambda w: 1.0, "'own' .* is float, no tensor"),
+        (True, lambda w: tf.reduce_sum(w), "'own' .* not a row for each example"),
+        (True, lambda w: tf.ones([3, 2]), "'own' .* not a row for each example"),
+    ],
+)
+def test_sums_of_an_own_metric_can_be_merged(kept, returned, message):
+    def objective(own):
+        sums = lambda y, o, w: {"own": own(w)}  # noqa: E731
+        metric = Metric("own", lambda sums: 0.0, sums, keeps_examples=kept)
+        return Objective(PLAIN.loss, (metric,))
+
+    def trace(own, batch):
+        specs = [tf.TensorSpec([batch], tf.int32), tf.TensorSpec([batch, 4])]
+        valid = tf.TensorSpec([batch], tf.bool)
+        tf.function(objective(own).sums).get_concrete_function(*specs, valid)
+
+    trace(lambda w: w if kept else tf.reduce_sum(w), None)
+    with pytest.raises(UserError, match=message):
+        trace(returned, 16 if kept else None)
 
 
 def network(outputs=1, dtype="float32", trainable=True):
