@@ -84,7 +84,9 @@ def test_sums_of_an_own_metric_can_be_merged(kept, returned, message):
     def trace(own, batch):
         specs = [tf.TensorSpec([batch], tf.int32), tf.TensorSpec([batch, 4])]
         valid = tf.TensorSpec([batch], tf.bool)
-        tf.function(objective(own).sums).get_concrete_function(*specs, valid)
+        tf.function(objective(own).sums, autograph=False).get_concrete_function(
+            *specs, valid
+        )
 
     trace(lambda w: w if kept else tf.reduce_sum(w), None)
     with pytest.raises(UserError, match=message):
