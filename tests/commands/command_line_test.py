@@ -16,6 +16,7 @@ from dps_tf.__main__ import COMMANDS
 from dps_tf.cli.command_line import import_modules
 from dps_tf.core import UserError
 from tests import interpreter
+from tests.made_up.sweeps import Sweep, write_sweep
 
 NEEDED = {
     "export": "--sweep_dir is missing: where the sweep is kept.",
@@ -77,7 +78,7 @@ def test_the_usual_flags_of_training_come_first():
     shown = interpreter.run(["-m", "dps_tf.train", "--help"]).stdout
     usual, _, others = shown.partition("\n\nDevices and machines:\n")
     first = ["gin_file", "gin_bindings", "sweep_dir", "data_dir", "import", "dry_run"]
-    first += ["plan", "like", "price", "watts"]
+    first += ["plan", "like", "price", "watts", "step_times"]
     assert re.findall(r"^  --(\w+)", usual, re.MULTILINE) == first
     assert "--slots=N               Trials side by side" in others
 
@@ -190,7 +191,9 @@ def test_a_wrong_module_is_one_sentence(tmp_path, monkeypatch, text, sentence):
 
 @pytest.mark.parametrize("name", ["export", "measure"])
 def test_commands_tell_of_a_wrong_module_without_a_traceback(name, tmp_path):
-    flags = ["--sweep_dir=x", "--cell=c", "--trial=0", "--import=no_such_module"]
+    sweep = write_sweep(tmp_path / "sweep", Sweep(batch_sizes=(16,)))
+    flags = [f"--sweep_dir={sweep}", "--cell=c", "--trial=0"]
+    flags.append("--import=no_such_module")
     more = [f"--out={tmp_path}"] if name == "export" else []
     done = interpreter.run(["-m", f"dps_tf.{name}", *flags, *more])
     assert done.returncode == 2

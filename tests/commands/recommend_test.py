@@ -58,7 +58,7 @@ def test_mistakes_are_one_sentence(tmp_path):
     several.write_text("workload,batch_size,devices,seconds\n" + "".join(rows))
     cases = {
         (): "give --sweep_dir",
-        (f"--csv={table}",): "--step_times is missing",
+        (f"--csv={table}",): "step_times is missing",
         (f"--csv={table}", "--step_times=none.csv"): "none.csv",
         (f"--csv={table}", f"--step_times={several}"): "no time of a step is recorded",
         (f"--csv={table}", f"--step_times={times}"): "2 batch sizes on 1 device",

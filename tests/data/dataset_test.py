@@ -11,8 +11,7 @@ from absl.testing import parameterized
 
 from dps_tf import data
 from dps_tf.core import UserError
-from dps_tf.data import Examples, Source, Whitening
-from dps_tf.data.dataset import content_hash
+from dps_tf.data import Examples, Source, Whitening, content_hash
 from tests.data import raw_files
 
 EMBEDDED = ("digits", "synthetic")

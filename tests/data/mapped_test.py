@@ -12,9 +12,8 @@ import pytest
 from absl.testing import parameterized
 
 from dps_tf import data
-from dps_tf.data import MappedRows, Source, Whitening, transforms
+from dps_tf.data import MappedRows, Source, Whitening, content_hash, transforms
 from dps_tf.data import dataset as datasets
-from dps_tf.data.dataset import content_hash
 
 COUNT = 60
 NUMBERS = itertools.count()
