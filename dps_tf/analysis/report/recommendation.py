@@ -24,7 +24,8 @@ MEASURE = (
 
 def recommendations_of(tables: Tables) -> tuple[str, ...]:
     """Returns what to train each curve of four K* with, or MEASURE as the last."""
-    times = curves_of_table(recorded_step_times(tables.work))
+    work = tables.work
+    times = {} if work.empty else curves_of_table(recorded_step_times(work))
     found, unknown = [], []
     for name, points in observations_by_curve(tables.results).items():
         if points.batch_sizes >= MINIMUM_SIZES:
