@@ -267,6 +267,7 @@ def curves_of_table(
     Seeds are curves of their own, or belong together: a fit then has an effect of them.
     Of several runs there is one row, their median; see `median_of_runs`.
     """
+    require(frame, ("batch_size",), "of curves")
     if "curve" in frame.columns:
         if frame["curve"].isna().any():
             row = int(np.argmax(frame["curve"].isna())) + 1

@@ -134,7 +134,7 @@ def predict(
         >>> predict(table, [48])["steps"].round(-1).tolist()
         [760.0]
     """
-    given = pd.Series(np.atleast_1d(batch_sizes), name="batch_size")
+    given = pd.Series(np.ravel(batch_sizes), name="batch_size")
     sizes = numbers(given)
     allowed = (sizes > 0) & (sizes < np.inf)
     refuse_first(~allowed, given, "of sizes to predict", "a positive number")
@@ -142,9 +142,10 @@ def predict(
     if sparsities is not None:
         require(results, ["sparsity"], "results")
         measured = sorted(set(results["sparsity"]))
+        sparsities = np.ravel(sparsities).tolist()
         for sparsity in set(sparsities).difference(measured):
             raise UserError(
-                f"sparsity {sparsity:g} was not measured, and K* is not predicted "
+                f"sparsity {sparsity!r} was not measured, and K* is not predicted "
                 f"between sparsities: choose among {', '.join(map(str, measured))}."
             )
     asked = sizes.to_numpy()

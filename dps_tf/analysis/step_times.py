@@ -35,7 +35,7 @@ MISFIT = 1.5
 
 
 def checked_step_times(frame: pd.DataFrame) -> pd.DataFrame:
-    """Returns the table; UserError for a missing column or a value not allowed.
+    """Returns the table in numbers; UserError for a column or value not allowed.
 
     Batch sizes and devices are positive whole numbers, seconds are positive, and a
     price is at least 0.
@@ -49,6 +49,7 @@ def checked_step_times(frame: pd.DataFrame) -> pd.DataFrame:
         elif name != "seconds":
             allowed, text = allowed & (values % 1 == 0), "a positive whole number"
         refuse_first(~allowed, frame[name], "of step times", text)
+        frame = frame.assign(**{name: values})
     return frame
 
 
@@ -108,6 +109,7 @@ def step_time_model(table: pd.DataFrame, devices: int) -> StepTimes:
             value that is not allowed.
     """
     check_whole("devices", devices)
+    table = checked_step_times(table)
     enough = measured_devices(table)
     if not enough or enough[0] > devices:
         sizes = table.groupby("devices")["batch_size"].nunique()

@@ -25,6 +25,7 @@ from dps_tf.core import (
     UserError,
     cell_key,
     is_axis,
+    is_number,
     near_matches,
 )
 from dps_tf.store import CURVES, MEANINGS, PRECISION, SCHEMAS, STUDIES, TRIALS
@@ -67,7 +68,12 @@ def with_axes(frame: pd.DataFrame, axes: Iterable[str]) -> pd.DataFrame:
 
 
 def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:
-    """Raises UserError unless the table has the columns."""
+    """Raises UserError unless it is a table and has the columns."""
+    if not isinstance(frame, pd.DataFrame):
+        raise UserError(
+            f"the table {table} is a {type(frame).__name__}: give a DataFrame, for "
+            "example that of pandas.read_csv."
+        )
     for column in columns:
         if column not in frame.columns:
             raise UserError(
@@ -78,7 +84,10 @@ def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:
 
 def numbers(column: pd.Series) -> pd.Series:
     """Returns a column as float64, NaN where it holds no number."""
-    values: pd.Series = pd.to_numeric(column, errors="coerce").astype(np.float64)
+    try:
+        values: pd.Series = pd.to_numeric(column, errors="coerce").astype(np.float64)
+    except OverflowError:
+        values = column.where(column.map(is_number)).astype(np.float64)
     return values
 
 

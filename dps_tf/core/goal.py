@@ -31,7 +31,9 @@ _NAMES = (
     ("minimize", math.inf, r"cross_?entropy|perplexity|ppl|bits_per_[a-z]+"),
 )
 """Direction, largest value, and the words at the end of a metric's name that tell."""
-_TURNED = re.compile(r"(^1|(^|_)(neg|negative|minus|inverse|reciprocal))_")
+_TURNED = re.compile(
+    r"(^1|(^|_)(neg|negat\w+|flipped|minus|inverse|inverted|reciprocal))_"
+)
 
 
 def _told_by(metric: str) -> tuple[str, float]:
@@ -147,7 +149,8 @@ class Goal:
                 f"goal.in_a_row is {self.in_a_row} and goal.mean_of is {self.mean_of}: "
                 "leave one of them at 1."
             )
-        object.__setattr__(self, "threshold", float(self.threshold))
+        # The decimals that are meant: float(np.float32(0.7)) is 0.699999988.
+        object.__setattr__(self, "threshold", float(str(self.threshold)))
         direction = direction_of(self.metric, self.direction)
         object.__setattr__(self, "direction", direction)
 
@@ -180,6 +183,23 @@ class Goal:
         met = compare(value, self.threshold) & (abs(value) < math.inf)
         is_equal = value == float(np.float32(self.threshold))
         return met | is_equal if self.inclusive else met & (is_equal ^ True)
+
+    def check_unit(self, values: Any) -> None:
+        """Raises UserError for a finite value that the metric cannot have by its name.
+
+        Args:
+            values: a value of the metric, or an array of any shape.
+        """
+        most = _told_by(self.metric)[1] * (1 + 1e-6)
+        beyond = np.ravel(values)[
+            np.isfinite(values).ravel() & (np.ravel(values) > most)
+        ]
+        if beyond.size:
+            raise UserError(
+                f"{self.metric} is {beyond[0]:g}, and by its name a share, at most 1: "
+                "measure or import the share, or let the name of the metric end "
+                "with _percent."
+            )
 
     def is_met(self, values: Sequence[float]) -> bool:
         """Returns whether the goal is met at the last of successive evaluations.

@@ -66,6 +66,7 @@ class GoalWatch:
 
         `value` is that of the goal's metric, NaN where it is only a bound.
         """
+        self._goal.check_unit(value)
         self.last = step
         self._recent.append(value)
         compared = self._goal.over_window(list(self._recent))
@@ -110,7 +111,11 @@ def crossings(  # noqa: PLR0913 - the columns of a table of evaluations
         steps: step of each evaluation, in any order, each once in a trial.
         values: value of the goal's metric at each evaluation; NaN never meets it.
         bounds: which values are only bounds, which do not count as meeting the goal.
+
+    Raises:
+        UserError: `goal.check_unit` refuses a value.
     """
+    goal.check_unit(values[codes >= 0])
     order = np.lexsort((steps, codes))
     order = order[codes[order] >= 0]
     codes, steps = codes[order], steps[order]

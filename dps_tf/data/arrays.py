@@ -34,7 +34,7 @@ _FORMAT = 1
 _ROWS = 1 << 12  # number of rows that are hashed at a time
 _NAMES = ("inputs", "labels")
 _STACKED = 256  # number of examples that are written at a time
-_STORED_KINDS = "biufcSU"
+STORED_KINDS = "biufcSU"
 """Kinds of NumPy types whose bytes are values, for `preprocess` to read."""
 _BEGUN = ".begun.json"
 """File with types and shapes of the rows while a set is being written."""
@@ -144,7 +144,7 @@ def _write_manifest(folder: Path, described: Mapping[str, Any]) -> None:
 
 def _check_rows(batch: tuple[np.ndarray, np.ndarray]) -> None:
     for name, array in zip(_NAMES, batch, strict=True):
-        _check_kind(name, array, _STORED_KINDS)
+        check_kind(name, array, STORED_KINDS)
     if len(batch[0]) != len(batch[1]):
         raise ValueError(f"{len(batch[0])} inputs, {len(batch[1])} labels")
 
@@ -257,7 +257,7 @@ def _batched(examples: Iterable[tuple[Any, Any]], place: Path) -> Batches:
     first: list[tuple[Any, Any]] | None = None
     while pairs := list(itertools.islice(iterator, _STACKED)):
         for pair, (part, name) in itertools.product(pairs, enumerate(_NAMES)):
-            _check_kind(name, pair[part], _STORED_KINDS)
+            check_kind(name, pair[part], STORED_KINDS)
         parts = [[np.asarray(pair[part]) for pair in pairs] for part in (0, 1)]
         for number, part in itertools.product(range(len(pairs)), (0, 1)):
             form = parts[part][number].shape, parts[part][number].dtype
@@ -345,7 +345,7 @@ def read_rows(
     finite or takes more than 32 bits, and where `preprocess` drops rows.
     """
     stored = array[rows]
-    _check_kind(name, stored, _STORED_KINDS)
+    check_kind(name, stored, STORED_KINDS)
     read = stored = np.asarray(stored)
     if preprocess is not None:
         read = preprocess(stored)
@@ -354,7 +354,7 @@ def read_rows(
                 f"preprocess makes {len(read)} rows of {len(stored)} examples: it must "
                 "return one for each, so leave examples out of the Source."
             )
-    _check_kind(name, read, "biuf")
+    check_kind(name, read, "biuf")
     read = np.asarray(read)
     is_float = read.dtype.kind == "f"
     if is_float or not np.can_cast(read.dtype, np.int32):
@@ -364,7 +364,7 @@ def read_rows(
     return read.astype(np.float32 if is_float else np.int32, copy=False)
 
 
-def _check_kind(name: str, array: Any, kinds: str) -> None:
+def check_kind(name: str, array: Any, kinds: str) -> None:
     """Raises UserError for a masked array, or a type outside of these kinds."""
     if isinstance(array, np.ma.MaskedArray):
         raise UserError(
@@ -372,10 +372,10 @@ def _check_kind(name: str, array: Any, kinds: str) -> None:
             "these examples out."
         )
     dtype = np.asarray(array).dtype
-    if dtype.kind not in kinds:
+    if dtype.kind not in kinds or dtype.char == "g":
         raise UserError(
             f"{name} are {dtype.name}: they have to be whole numbers or floating-point "
-            "numbers."
+            "numbers of at most 64 bits."
         )
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from dps_tf import data, models
-from dps_tf.core import Goal, UserError
+from dps_tf.core import Goal, UserError, on_one_line
 from dps_tf.data import Source
+from dps_tf.data.arrays import check_kind
 
 _EVALUATIONS = 20
 """Number of evaluations in an epoch of arrays."""
@@ -87,7 +88,14 @@ def given_name(kind: str, given: Any, name: str = "") -> str:
 
 
 def _source(*pair: Any) -> Source:
-    inputs, labels = (a if isinstance(a, np.ndarray) else np.asarray(a) for a in pair)
+    try:
+        inputs, labels = (
+            a if isinstance(a, np.ndarray) else np.asarray(a) for a in pair
+        )
+    except ValueError as error:
+        raise UserError(f"the pair holds no arrays: {on_one_line(error)}.") from error
+    for name, array in (("inputs", inputs), ("labels", labels)):
+        check_kind(name, array, "biuf")
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.min(initial=0) < 0:
         raise UserError(
             f"the labels of a pair are {labels.dtype.name} {list(labels.shape)}: they "
@@ -96,4 +104,12 @@ def _source(*pair: Any) -> Source:
         )
     if inputs.dtype == np.float64:
         inputs = inputs.astype(np.float32)
+    classes = np.unique(labels)
+    if len(classes) < 2 or classes[-1] >= len(classes):
+        held = ", ".join(map(str, classes[:5])) + (", ..." if classes[5:].size else "")
+        raise UserError(
+            f"the labels of a pair are {held}: they have to be all classes from 0 on, "
+            "two at least; where a class has no example, give a function that returns "
+            "a dps_tf.data.Source, which states their number."
+        )
     return Source(inputs, labels, int(labels.max(initial=0)) + 1, len(labels) // 5)

@@ -162,6 +162,8 @@ def _binding(name: str, value: Any) -> str:
 def _literal(name: str, value: Any) -> str:
     """Returns a value as text of a gin file; UserError for other kinds of values."""
     if isinstance(value, (np.ndarray, np.generic)):
+        if value.dtype in (np.float16, np.float32):
+            value = value.astype(str).astype(float)  # 0.9, and not 0.8999999762
         value = value.tolist()
     if isinstance(value, str) and value.startswith(("@", "%")):
         return value

@@ -173,6 +173,15 @@ def test_objects_become_the_values_of_a_gin_file():
     assert larger.specification.studies[0].goal.threshold == 0.2
 
 
+def test_numbers_of_less_precision_are_the_decimals_that_they_show():
+    values = {"sweep.sparsities": (np.float32(0.9), np.float16(0.5))}
+    values["sweep.sparsity_methods"] = ("snip",)
+    given = {**WHOLE, "goal": np.float32(0.1), "values": values}
+    studies = dps_tf.sweep(**given).specification.studies
+    assert {study.cell.sparsity for study in studies} == {0.5, 0.9}
+    assert {study.goal.threshold for study in studies} == {0.1}
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -189,6 +198,14 @@ def test_objects_become_the_values_of_a_gin_file():
         ({"dataset": (INPUTS, LABELS / 2)}, "the labels of a pair are float64"),
         ({"dataset": (INPUTS, LABELS - 1)}, "classes from 0"),
         ({"dataset": (INPUTS, LABELS[:, None])}, r"int64 \[50, 1\]"),
+        ({"dataset": (INPUTS, LABELS + 1)}, "are 1, 2: .* all classes from 0 on"),
+        ({"dataset": (INPUTS, LABELS * 10**9)}, "are 0, 1000000000: "),
+        ({"dataset": (INPUTS, LABELS * 0)}, "two at least"),
+        ({"dataset": (np.ma.array(INPUTS), LABELS)}, "inputs are a masked array"),
+        ({"dataset": (INPUTS, np.ma.array(LABELS))}, "labels are a masked array"),
+        ({"dataset": (INPUTS.astype("M8[s]"), LABELS)}, "inputs are datetime64"),
+        ({"dataset": (INPUTS.astype(np.longdouble), LABELS)}, "inputs are .*128"),
+        ({"dataset": ([[1], [1, 2]] * 25, LABELS)}, "the pair holds no arrays"),
         ({"batch_sizes": 8}, "it must be a list"),
         ({"goal": "low"}, "threshold"),
     ],

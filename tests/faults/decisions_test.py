@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dps_tf.analysis.law import Observations
 from dps_tf.analysis.plan import seconds_of_a_step
-from dps_tf.analysis.recommend import predict, recommend
+from dps_tf.analysis.recommend import predict, recommend, recommend_curves
 from dps_tf.analysis.step_times import step_time_model
 from dps_tf.core import UserError
 
@@ -175,3 +175,24 @@ def test_a_prediction_of_nothing_is_one_sentence(tables, sizes, sparsities):
 def test_a_batch_size_to_predict_is_positive(size):
     with pytest.raises(UserError, match="it must be a positive number"):
         predict(TABLE, [48, size])
+
+
+@pytest.mark.parametrize("given", ["times.csv", {"batch_size": [8]}, [1], np.ones(3)])
+def test_what_is_no_table_is_one_sentence(given):
+    with pytest.raises(UserError, match="give a DataFrame"):
+        predict(given, [48])
+    with pytest.raises(UserError, match="give a DataFrame"):
+        recommend_curves(TABLE, given, None, 1)
+
+
+def test_numbers_as_text_and_in_other_shapes_are_the_same_numbers():
+    expected = repr(recommend(POINTS, times(), 1))
+    assert repr(recommend(POINTS, times().astype(str), 1)) == expected
+    table = TABLE.assign(sparsity=0.0)
+    both = predict(table, [48, 96])["steps"].tolist()
+    assert predict(table, [[48, 96]])["steps"].tolist() == both
+    assert predict(table, 48, 0.0)["steps"].tolist() == both[:1]
+    with pytest.raises(UserError, match="sparsity '0.5' was not measured"):
+        predict(table, 48, "0.5")
+    with pytest.raises(UserError, match="must be a positive number"):
+        predict(table, [10**400])

@@ -7,6 +7,7 @@ generated.
 from __future__ import annotations
 
 import math
+import types
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from dps_tf.analysis.interchange.event_files import from_tensorboard
 from dps_tf.analysis.interchange.optuna_studies import from_optuna, load_optuna
 from dps_tf.analysis.interchange.run_tables import read_runs
-from dps_tf.analysis.interchange.runs import Run, runs_of
+from dps_tf.analysis.interchange.runs import Run, from_keras, runs_of
 from dps_tf.analysis.interchange.sweep import write_runs
 from dps_tf.analysis.loading import load
 from dps_tf.core import Goal, UserError
@@ -112,6 +113,36 @@ def test_the_neighbours_of_a_float32_do_not_meet_an_equal_goal(threshold):
         assert strict.reaches(values).tolist() == [False, True, False]
 
 
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, float])
+@pytest.mark.parametrize("threshold", [0.1, 0.3, 0.7, 0.9])
+def test_a_threshold_of_any_precision_is_the_decimals_it_shows(kind, threshold):
+    for direction in ("minimize", "maximize"):
+        goal = Goal("a/b", kind(threshold), direction)
+        assert goal.threshold == threshold and goal.reaches(threshold)
+
+
+@pytest.mark.parametrize("values", [(40.0, 80.0, 95.0), (0.4, 0.8, 1.01)])
+@pytest.mark.parametrize("metric", ["accuracy", "classification_error", "f1"])
+def test_a_metric_in_percent_meets_no_goal_on_a_share(tmp_path, metric, values):
+    write_log(tmp_path / "a" / "tfevents.1", enumerate(values, 1), f"val/{metric}")
+    runs = from_tensorboard(tmp_path, batch_size=8)
+    with pytest.raises(UserError, match="by its name a share") as refusal:
+        write_runs(runs, tmp_path / "s", Goal(f"validation/{metric}", 0.93))
+    check_sentence(refusal.value)
+    name = f"validation/{metric}_percent"
+    runs = from_tensorboard(
+        tmp_path, batch_size=8, rename={f"val/{metric}": f"val/{metric}_percent"}
+    )
+    row, _ = written(runs, tmp_path, Goal(name, values[-1], "maximize"))
+    assert row["steps_to_result"] == 3
+
+
+@pytest.mark.parametrize("name", ["negated_loss", "flipped_loss", "inverted_accuracy"])
+def test_a_turned_metric_is_asked_for_its_direction(name):
+    with pytest.raises(UserError, match="give direction"):
+        Goal(f"validation/{name}", 0.1)
+
+
 # TensorBoard
 
 
@@ -172,6 +203,45 @@ def test_splits_around_all_runs_are_parts_of_each(tmp_path):
     runs = from_tensorboard(tmp_path / "logs", batch_size=8)
     assert runs.trials.index.tolist() == ["a", "b"]
     assert set(runs.evaluations) == {"trial", "step", "train/error", METRIC}
+
+
+@pytest.mark.parametrize("name", ["test", "train", "eval"])
+def test_a_run_is_called_as_a_split_is_and_is_none(tmp_path, name):
+    for run in (name, "other"):
+        write_log(tmp_path / "logs" / run / "tfevents.1", [(10, 0.4), (20, 0.1)])
+    runs = from_tensorboard(tmp_path / "logs", batch_size=8)
+    assert len(runs.trials) == 2 and "other" in runs.trials.index
+    assert written(runs, tmp_path)[0]["trials"] == 2
+
+
+@pytest.mark.parametrize("source", ["tensorboard", "optuna"])
+@pytest.mark.parametrize(("first", "given"), [(0, 1), (1, 0), (0, 0), (1, 1)])
+def test_reports_that_may_count_from_another_number_are_named(
+    tmp_path, source, first, given
+):
+    curve = [(first, 0.5), (first + 1, 0.3), (first + 2, 0.1)]
+    options = {"steps_per_report": 10, "first_report": given, "batch_size": 8}
+    if source == "optuna":
+        runs = from_optuna(study_of([curve]), METRIC, **options)
+    else:
+        write_log(tmp_path / "logs" / "a" / "tfevents.1", curve)
+        runs = from_tensorboard(tmp_path / "logs", **options)
+    row, said = written(runs, tmp_path)
+    assert row["steps_to_result"] == 30 + 10 * (first - given)
+    assert (f"give first_report={first}" in said) == (first != given)
+
+
+@pytest.mark.parametrize("lost", ["loss", "val_loss", "val_error"])
+def test_a_history_that_ends_without_a_finite_value_has_diverged(tmp_path, lost):
+    history = {name: [0.5, 0.4] for name in ("loss", "val_loss", "val_error")}
+    history[lost] = [0.5, math.nan]
+    given = types.SimpleNamespace(
+        history=history, epoch=[0, 1], params={"steps": 10, "epochs": 5}
+    )
+    row, _ = written(from_keras({"a": given}, batch_size=8), tmp_path)
+    assert row["infeasible"] == 1 and row["steps_bound"] == ""
+    with pytest.raises(UserError, match="give what fit returned"):
+        from_keras({"a": history}, batch_size=8)
 
 
 def test_runs_without_an_evaluation_are_no_trials_and_named(tmp_path):

@@ -121,9 +121,8 @@ def checked_evaluations(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     if len(back):
         trial, step = back[keys].iloc[0]
         notes.append(
-            f"the steps of trial {trial} go back to {step}, and so do those of "
-            f"{len(back) - 1} other trials: if runs began anew there, give each part a "
-            "number of its own."
+            f"the steps of trial {trial} go back to {step}, the first of {len(back)} "
+            "such trials: if a run began anew there, give each part a number."
         )
     if not checked.duplicated(keys).any():
         return checked.sort_values(keys, ignore_index=True), notes

@@ -18,7 +18,13 @@ from typing import Any
 from dps_tf.analysis.interchange import foreign_files
 from dps_tf.analysis.interchange.checks import INCOMPLETE, measured
 from dps_tf.analysis.interchange.run_tables import Runs
-from dps_tf.analysis.interchange.runs import SPLITS, Run, curve_of, runs_of
+from dps_tf.analysis.interchange.runs import (
+    SPLITS,
+    Run,
+    curve_of,
+    runs_of,
+    split_of,
+)
 from dps_tf.core import UserError
 
 _START = 1  # SessionLog.START
@@ -107,7 +113,10 @@ def _place(place: Path, folders: Mapping[Path, _Folder]) -> tuple[Path, str]:
     is_summary = own.columns and len(own.values) <= 1 and above in folders
     if is_summary and folders[above].values:
         return above, _HPARAMS
-    if parts[-1].lower() in SPLITS:
+    told = {split for tag in tags if (split := split_of(tag))}
+    # A folder `test` whose tags name other splits is a run of that name.
+    is_run = above not in folders and told - {SPLITS.get(parts[-1].lower())}
+    if parts[-1].lower() in SPLITS and not is_run:
         return above, parts[-1].lower()
     tops = {other.parts[0].lower() if other.parts else "" for other in folders}
     if len(tops) > 1 and tops <= set(SPLITS):
@@ -124,7 +133,9 @@ def _run(name: str, parts: Sequence[tuple[str, _Folder]]) -> Run:
         for step, row in found.values.items() if part != _HPARAMS else ():
             for tag, number in row.items():
                 name_of = f"{part}/{tag}" if part in SPLITS else f"{tag}_{part}"
-                values[step][name_of if part else tag] = number
+                # A tag that names its split is not of the folder's.
+                is_named = not part or (part in SPLITS and split_of(tag))
+                values[step][tag if is_named else name_of] = number
     note = " ".join(note for _, found in parts for note in found.notes)
     ends = [found.end for _, found in parts if found.end is not None]
     if not ends:

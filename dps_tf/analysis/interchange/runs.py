@@ -7,6 +7,7 @@ counts steps in updates of the network.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -121,7 +122,20 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
         raise UserError(f"no run of {origin} has an evaluation: {notes[-1]}")
     trials = _with_defaults(rows, names)
     evaluations = pd.concat(curves, ignore_index=True)
+    least = evaluations["step"].min() / steps_per_report + first_report - 1
+    notes += first_report_notes(least, first_report, steps_per_report)
     return Runs(trials, evaluations, origin, notes=tuple(notes))
+
+
+def first_report_notes(least: float, first: int, unit: float) -> list[str]:
+    """Returns a note if reports may be counted from another number than `first`."""
+    if unit == 1 or abs(least - first) != 1:
+        return []
+    return [
+        f"the first report is {least:g}, and first_report is {first}: if reports "
+        f"count from {least:g}, give first_report={least:g}, or each K* is one report "
+        f"too {'early' if least < first else 'late'}."
+    ]
 
 
 def _renamed(columns: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
@@ -238,10 +252,19 @@ def metric_name(name: str, unsplit: str = _UNKNOWN_SPLIT) -> str:
     >>> metric_name("val_loss"), metric_name("eval/top-5 error"), metric_name("loss")
     ('validation/loss', 'validation/top-5_error', 'logged/loss')
     """
-    start, _, rest = re.sub(r"[^\w.-]+", "_", name).partition("_")
-    if start.lower() in SPLITS and rest:
-        return f"{SPLITS[start.lower()]}/{rest}"
+    if split := split_of(name):
+        return f"{split}/{_words(name).partition('_')[2]}"
     return f"{unsplit}/{re.sub(r'[^A-Za-z0-9._-]+', '_', name)}"
+
+
+def split_of(name: str) -> str:
+    """Returns the split that the name of a metric begins with, or ""."""
+    start, _, rest = _words(name).partition("_")
+    return SPLITS.get(start.lower(), "") if rest else ""
+
+
+def _words(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", name)
 
 
 def curve_of(values: Mapping[int, Mapping[str, float]]) -> pd.DataFrame:
@@ -272,13 +295,17 @@ def from_keras(histories: Mapping[str, Any], **options: Any) -> Runs:
 
 
 def _run_of_keras(name: str, history: Any) -> Run:
-    steps, epochs = (history.params or {}).get("steps"), list(history.epoch)
+    steps = (getattr(history, "params", None) or {}).get("steps")
     if not is_whole(steps, 1):
         raise UserError(
-            f"the history {name!r} has no number of steps per epoch: give fit a data "
-            "set of known size, or steps_per_epoch."
+            f"the history {name!r} has no number of steps per epoch: give what fit "
+            "returned, and fit a data set of known size, or steps_per_epoch."
         )
+    epochs = list(history.epoch)
     curve = pd.DataFrame(history.history)
     curve.insert(0, "step", [(epoch + 1) * steps for epoch in epochs])
+    # TerminateOnNaN ends a run with a loss that is measured, and not finite.
+    lost = [n for n, values in history.history.items() if not math.isfinite(values[-1])]
+    curve.loc[curve.index[-1:], lost] = math.inf
     is_done = bool(epochs) and epochs[-1] + 1 >= history.params["epochs"]
     return Run(name, curve, status=COMPLETE if is_done else INCOMPLETE)
