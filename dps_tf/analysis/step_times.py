@@ -113,7 +113,7 @@ def step_time_model(table: pd.DataFrame, devices: int) -> StepTimes:
     enough = measured_devices(table)
     if not enough or enough[0] > devices:
         sizes = table.groupby("devices")["batch_size"].nunique()
-        found = [f"{n} batch sizes on {d} device(s)" for d, n in sizes.items()]
+        found = [f"{n} batch sizes on {d:g} device(s)" for d, n in sizes.items()]
         raise UserError(
             f"the table of step times has {', '.join(found) or 'no rows'}; for "
             f"{devices} device(s) it needs {MINIMUM_SIZES} on that many or fewer."

@@ -269,5 +269,5 @@ def test_a_trial_whose_masks_do_not_fit_is_neither_loaded_nor_exported(tmp_path)
     trial = trained_trial(files, reader, cell, "0")
     assert sum(mask.sum() for mask in trial.masks.values()) > 0
     STARTED["seed"] = 1  # as where a network is drawn anew in each process
-    with pytest.raises(UserError, match=r"entries of .* are outside of the masks"):
+    with pytest.raises(UserError, match="trained with another network"):
         trained_trial(files, reader, cell, "0")
