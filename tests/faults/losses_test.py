@@ -10,11 +10,9 @@ import tensorflow as tf
 import tf_keras
 
 from dps_tf.core import UserError
-from dps_tf.models.structure import check_functional
-from dps_tf.objectives import Objective, build
-from dps_tf.objectives.metric import Metric, fractions
-from dps_tf.training.device_data import DeviceData
-from dps_tf.training.program import Program
+from dps_tf.models import check_functional
+from dps_tf.objectives import Metric, Objective, build, fractions
+from dps_tf.training import DeviceData, Program
 from tests.training import problems
 
 PLAIN = build("softmax_cross_entropy", None)
