@@ -131,7 +131,7 @@ def test_evidence_has_the_value_and_says_of_what(docs):
     # Across workloads one that has a single curve takes part.
     alone = curve(docs, 1280, 1280, 0.3, workload="b")
     both = docs.order("rank", ["a", "b"], [*curves, alone], "noise scale", across=True)
-    assert both.value == pytest.approx(1) and "over 8 curves across" in str(both)
+    assert both.value == pytest.approx(1) and "over 8 curves across" in both.about
 
 
 def test_noise_of_a_curve_averages_parts_over_steps_and_cells(docs):

@@ -107,8 +107,9 @@ def check_runs(runs: Runs, folder: Path) -> None:
     """Writes runs as a sweep, and compares K* with a search through the rows."""
     write_runs(runs, folder / "sweep", GOAL)
     tables = load(folder / "sweep")
-    # Of several rows for one step the last counts.
-    rows = runs.evaluations.drop_duplicates(["trial", "step"], keep="last")
+    # Of several values for one step the last counts; an empty cell is none.
+    rows = runs.evaluations.dropna(subset=[METRIC])
+    rows = rows.drop_duplicates(["trial", "step"], keep="last")
     met = rows[rows[METRIC] <= GOAL.threshold]
     sizes = runs.trials.set_index("trial")["batch_size"]
     least = met.groupby(met["trial"].map(sizes))["step"].min()
