@@ -143,7 +143,7 @@ def test_a_recommendation_abstains_with_the_reason():
     assert "measure larger ones" in recommend(steep, flat, 1).abstains
     per_example = times().assign(seconds=times()["batch_size"] / THROUGHPUT)
     plateau = law_points(c1=2e3, c2=4e3)
-    assert "measure smaller ones" in recommend(plateau, per_example, 1).abstains
+    assert "measure smaller batch sizes" in recommend(plateau, per_example, 1).abstains
     assert "cannot share a batch" in recommend(law_points(), times(), 2**14).abstains
 
 
