@@ -12,6 +12,7 @@ import tensorflow as tf
 from dps_tf._keras import keras
 from dps_tf.core import EvaluationSchedule, Goal, GoalWatch, UserError
 from dps_tf.data import Examples
+from dps_tf.models import check_last_layer
 from dps_tf.objectives import build, merge
 from dps_tf.training.device_data import BATCH_SIZE
 from dps_tf.training.evaluation import Evaluation, outputs_of
@@ -20,9 +21,10 @@ from dps_tf.training.evaluation import Evaluation, outputs_of
 class StepsToResult(keras.callbacks.Callback):
     """Evaluates the whole validation split every N steps and stops at the goal.
 
-    It works in any Keras program. The outputs of the model must be those that the
-    objective takes, for example logits. The step number continues over epochs and over
-    calls of `fit`. The curve equals that of the compiled slice for the same batches.
+    It works in any program of Keras 3 or tf_keras. The outputs of the model must be
+    those that the objective takes, for example logits. A step is an update by the
+    model's optimizer; its number continues over epochs and calls of `fit`. The curve
+    equals that of the compiled slice for the same batches.
 
     Example, with a model and data of the user's own:
 
@@ -44,9 +46,13 @@ class StepsToResult(keras.callbacks.Callback):
 
     Raises:
         UserError: the objective lacks the goal's metric, or the labels do not match.
+            In `fit`: the outputs do not match, updates cannot be counted one by one, or
+            the callback has watched another model.
 
     Attributes:
-        curve: one dict per evaluation: `step` and the metric columns.
+        curve: one dict per evaluation: `step`, the metric columns, and `train/loss`,
+            the loss of the step's last batch. It is NaN without a metric `loss`, or
+            where a callback that comes first has reset that metric.
         diverged_step: first step whose loss was not finite, or None.
     """
 
@@ -77,12 +83,13 @@ class StepsToResult(keras.callbacks.Callback):
         self.goal = goal
         self.schedule = EvaluationSchedule(interval)
         self.step_budget = step_budget
-        labels = self._objective.checked_labels(labels, "the callback")
+        labels = self._objective.checked_labels(np.asarray(labels), "the callback")
         self._examples = Examples(np.asarray(inputs), labels)
         self._batch_size = evaluation_batch_size
         self._step = 0
-        self._seen = 0
-        self._loss_sum = 0.0
+        self._first = 0
+        self._sums: Any = None
+        self._before = (0.0, 0.0)
         self.curve: list[dict[str, float]] = []
         self._watch = GoalWatch(goal)
         self.diverged_step: int | None = None
@@ -107,37 +114,68 @@ class StepsToResult(keras.callbacks.Callback):
         return "incomplete" if self.diverged_step is None else "infeasible"
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Refuses a model that Keras calls back for several steps at once."""
-        counter = getattr(self.model, "_steps_per_execution", None)
+        """Refuses a model whose updates cannot be seen one by one."""
+        model = self.model
+        counter = getattr(model, "_steps_per_execution", None)  # tf_keras
+        counter = getattr(model, "steps_per_execution", counter)  # Keras 3
         steps = 1 if counter is None else int(tf.convert_to_tensor(counter))
         if steps != 1:
             raise UserError(
                 f"the model is compiled with steps_per_execution={steps}: use 1, "
                 "because StepsToResult has to see every step."
             )
+        if getattr(model, "optimizer", None) is None:
+            raise UserError(
+                f"model {model.name!r} has no optimizer whose updates can be counted: "
+                "compile it with one."
+            )
+        check_last_layer(model, (model.layers or [model])[-1], self._objective.link)
+        self._first = int(model.optimizer.iterations) - self._step
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Restarts the sum of losses, because Keras restarts its mean in each epoch."""
-        self._seen = 0
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Notes the sums of Keras's mean loss, which others may have reset."""
+        self._before = self._loss_sums()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Counts a step, evaluates at the interval, and stops training at the goal."""
-        self._step += 1
-        loss = self._batch_loss((logs or {}).get("loss", 0.0))
-        if not math.isfinite(loss):
+        """Counts an update, evaluates at the interval, and stops at the goal."""
+        before = self._step
+        self._step = int(self.model.optimizer.iterations) - self._first
+        mean = float((logs or {}).get("loss", 0.0))
+        if not math.isfinite(mean):
             self._diverge()
-        elif self._step % self.schedule.interval == 0:
-            self._evaluate(loss)
+        if self._step == before:
+            return  # gradients of several batches are accumulated for one update
+        if self._step != before + 1:
+            raise UserError(
+                f"the optimizer made {self._step - before} updates in one batch: make "
+                "one, because StepsToResult has to see every step."
+            )
+        if self.diverged_step is None and self._step % self.schedule.interval == 0:
+            self._evaluate(self._batch_loss(mean))
         if self.step_budget is not None and self._step >= self.step_budget:
             self.model.stop_training = True
 
+    def on_train_end(self, logs: Any = None) -> None:
+        """Refuses a training loop that never updates by the model's optimizer."""
+        if self._step == 0 and self.diverged_step is None:
+            raise UserError(
+                f"the optimizer of model {self.model.name!r} made no update in fit: "
+                "StepsToResult counts its iterations."
+            )
+
     def _batch_loss(self, mean: float) -> float:
-        """Returns this batch's loss from Keras's running mean over the epoch."""
-        # Keras's mean is float32: after n batches the relative error is about n 1e-7.
-        previous = self._loss_sum if self._seen else 0.0
-        self._seen += 1
-        self._loss_sum = float(mean) * self._seen
-        return self._loss_sum - previous
+        """Returns the loss of the last batch, from Keras's mean before and after it."""
+        total, count = self._loss_sums()
+        if not (count and math.isclose(total / count, mean, rel_tol=1e-5)):
+            return math.nan
+        return (total - self._before[0]) / (count - self._before[1])
+
+    def _loss_sums(self) -> tuple[float, float]:
+        """Returns (sum of losses, examples) of Keras's mean so far; (0, 0) for none."""
+        for metric in self.model.metrics:
+            if metric.name == "loss" and hasattr(metric, "total"):
+                return float(metric.total), float(metric.count)
+        return 0.0, 0.0
 
     def _diverge(self) -> None:
         if self.diverged_step is None:
@@ -157,6 +195,10 @@ class StepsToResult(keras.callbacks.Callback):
 
     def evaluate(self) -> Evaluation:
         """Returns the exact metrics of the model over the validation split."""
+        if self._sums is None:
+            raise UserError(
+                "the callback has no model yet: call fit with it, or set_model(model)."
+            )
         batches = []
         for start in range(0, len(self._examples.labels), self._batch_size):
             part = slice(start, start + self._batch_size)
@@ -170,14 +212,22 @@ class StepsToResult(keras.callbacks.Callback):
         return Evaluation(metrics, float(merged["loss"]))
 
     def set_model(self, model: keras.Model) -> None:
-        """Compiles the evaluation of a new model; Keras calls this in every `fit`."""
+        """Compiles the evaluation of the model; Keras calls this in every `fit`."""
         if model is self.model:
             return
+        if self._sums is not None:
+            raise UserError(
+                f"the callback has watched model {self.model.name!r}, whose curve it "
+                "holds: make a new StepsToResult for each model."
+            )
         super().set_model(model)
 
         @tf.function(autograph=False)
         def sums(inputs: tf.Tensor, labels: tf.Tensor) -> Any:
+            outputs = outputs_of(model, inputs)
+            every = self._examples.labels
+            self._objective.check_outputs(every, outputs.shape, "the callback")
             valid = tf.ones(tf.shape(labels)[:1], tf.bool)
-            return self._objective.sums(labels, outputs_of(model, inputs), valid)
+            return self._objective.sums(labels, outputs, valid)
 
         self._sums = sums

@@ -273,7 +273,12 @@ def curve_of(values: Mapping[int, Mapping[str, float]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=None if rows else ["step"])
 
 
-def from_keras(histories: Mapping[str, Any], **options: Any) -> Runs:
+def from_keras(
+    histories: Mapping[str, Any],
+    *,
+    validation_freq: int | Sequence[int] = 1,
+    **options: Any,
+) -> Runs:
     """Returns runs of `model.fit`, from the `History` objects that it returned.
 
     An epoch's evaluation belongs to the update at which the epoch ended. A run that
@@ -281,20 +286,22 @@ def from_keras(histories: Mapping[str, Any], **options: Any) -> Runs:
 
     Args:
         histories: histories by the names of the runs, which the user chooses.
+        validation_freq: the argument of `fit` of that name, which no history records.
         options: see `runs_of`; `batch_size` has to be among them.
 
     Raises:
-        UserError: a history without its steps per epoch; see also `runs_of`.
+        UserError: a history without its steps per epoch, or that was not validated
+            after the epochs of `validation_freq`; see also `runs_of`.
 
     Example, after `history = model.fit(...)`:
 
         runs = from_keras({"first": history}, batch_size=64)
     """
-    runs = (_run_of_keras(name, history) for name, history in histories.items())
+    runs = (_run_of_keras(name, h, validation_freq) for name, h in histories.items())
     return runs_of(runs, "histories of Keras", unsplit="train", **options)
 
 
-def _run_of_keras(name: str, history: Any) -> Run:
+def _run_of_keras(name: str, history: Any, every: int | Sequence[int]) -> Run:
     steps = (getattr(history, "params", None) or {}).get("steps")
     if not is_whole(steps, 1):
         raise UserError(
@@ -302,10 +309,22 @@ def _run_of_keras(name: str, history: Any) -> Run:
             "returned, and fit a data set of known size, or steps_per_epoch."
         )
     epochs = list(history.epoch)
-    curve = pd.DataFrame(history.history)
+    listed = every if isinstance(every, Sequence) else range(0, 10**9, every)
+    validated = [epoch for epoch in epochs if epoch + 1 in listed]
+    columns = {}
+    for column, values in history.history.items():
+        of = validated if column.startswith("val_") else epochs
+        if len(values) != len(of):
+            raise UserError(
+                f"the history {name!r} has {len(values)} values of {column!r} for "
+                f"{len(of)} epochs: give validation_freq as fit had it."
+            )
+        columns[column] = pd.Series(values, of)
+    curve = pd.DataFrame(columns, epochs)
     curve.insert(0, "step", [(epoch + 1) * steps for epoch in epochs])
     # TerminateOnNaN ends a run with a loss that is measured, and not finite.
-    lost = [n for n, values in history.history.items() if not math.isfinite(values[-1])]
-    curve.loc[curve.index[-1:], lost] = math.inf
+    for column, of_epoch in columns.items():
+        if not math.isfinite(of_epoch.iloc[-1]):
+            curve.loc[of_epoch.index[-1], column] = math.inf
     is_done = bool(epochs) and epochs[-1] + 1 >= history.params["epochs"]
     return Run(name, curve, status=COMPLETE if is_done else INCOMPLETE)
