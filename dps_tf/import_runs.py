@@ -1,9 +1,10 @@
 """Reads foreign runs into a sweep directory: `python -m dps_tf.import_runs`.
 
 With `--read=FOLDER --goal=G --sweep_dir=D`, the two tables of a folder are read, trials
-and evaluations, as CSV or Parquet files. With --format, --read names a folder of
-TensorBoard's event files, the SQLite database of an Optuna study, or what the archive
-of Shallue et al. 2019 (--format=shallue2019) unpacks to, which has goals of its own.
+and evaluations, as CSV or Parquet files. With a file, a long table is read, which has a
+row per evaluation. With --format, --read names a folder of long tables, one of
+TensorBoard's event files, the database or journal of an Optuna study, or what the
+archive of Shallue et al. 2019 unpacks to, which has goals of its own.
 The commands report and status, and `dps_tf.load`, read the directory.
 
 One study of the archive is in memory at a time. After a stop, the same command
@@ -13,6 +14,7 @@ continues.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -24,8 +26,8 @@ from dps_tf.core import Goal, UserError, direction_of, near_matches, printable
 if TYPE_CHECKING:
     from dps_tf.analysis.interchange.run_tables import Runs
 
-_TABLES, _ARCHIVE = "tables", "shallue2019"
-_FORMATS = (_TABLES, "tensorboard", "optuna", _ARCHIVE)
+_TABLES, _ROWS, _ARCHIVE = "tables", "rows", "shallue2019"
+_FORMATS = (_TABLES, _ROWS, "tensorboard", "optuna", _ARCHIVE)
 
 common.section("What is read")
 _READ = flags.DEFINE_string("read", None, "Folder or file that holds the runs.")
@@ -53,7 +55,7 @@ _DIRECTION = flags.DEFINE_enum(
     "With --goal: which way is better; by default what the source states, or what the "
     "name of the metric tells.",
 )
-common.section("With tensorboard and optuna")
+common.section("With rows, tensorboard and optuna")
 _SET = flags.DEFINE_multi_string(
     "set",
     [],
@@ -77,15 +79,22 @@ _FIRST_REPORT = flags.DEFINE_integer(
     lower_bound=0,
     upper_bound=2**53,
 )
+_PATTERN = flags.DEFINE_string(
+    "pattern",
+    "",
+    "Rows and tensorboard alone: columns in the names of runs, such as "
+    "b{batch_size}_lr{learning_rate}*, where * is any text.",
+)
 _STUDY = flags.DEFINE_string(
     "study", None, "Optuna alone: name of the study, if the database holds several."
 )
 # Arguments of the functions that read runs, which take columns as keywords too.
 _ARGUMENTS = {"about", "folder", "metric", "origin", "runs", "study", "unsplit"}
-_ARGUMENTS |= {"rename", "steps_per_report", "first_report"}
+_ARGUMENTS |= {"pattern", "rename", "source", "steps_per_report", "first_report"}
 _OF_LIBRARIES = (_SET, _RENAME, _STEPS_PER_REPORT, _FIRST_REPORT)
 _FORMATS_OF = (
-    *((flag, ("tensorboard", "optuna")) for flag in _OF_LIBRARIES),
+    *((flag, (_ROWS, "tensorboard", "optuna")) for flag in _OF_LIBRARIES),
+    (_PATTERN, (_ROWS, "tensorboard")),
     (_STUDY, ("optuna",)),
 )
 """Flags that only some formats have, with these formats."""
@@ -97,6 +106,8 @@ def main() -> int:
     common.require(_READ, _SWEEP_DIR)
     if len(_SWEEP_DIR.value) > 1:
         raise UserError("--sweep_dir is given twice: runs are read into one.")
+    if _FORMAT.value == _TABLES and Path(_READ.value).is_file():
+        flags.FLAGS.format = _ROWS
     _check_format()
     [sweep_dir] = _SWEEP_DIR.value
     # Imported after the flags are parsed: tables take a second to load.
@@ -143,6 +154,7 @@ def _runs(metric: str) -> Runs:
     from dps_tf.analysis.interchange.event_files import from_tensorboard
     from dps_tf.analysis.interchange.optuna_studies import from_optuna, load_optuna
     from dps_tf.analysis.interchange.run_tables import read_runs
+    from dps_tf.analysis.interchange.runs import from_rows
 
     if _FORMAT.value == _TABLES:
         return read_runs(_READ.value)
@@ -166,7 +178,8 @@ def _runs(metric: str) -> Runs:
                     "is numbered by its update)."
                 )
         return from_optuna(study, metric, **options)
-    return from_tensorboard(_READ.value, **options)
+    read = from_rows if _FORMAT.value == _ROWS else from_tensorboard
+    return read(_READ.value, pattern=_PATTERN.value, **options)
 
 
 def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:

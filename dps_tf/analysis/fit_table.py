@@ -19,7 +19,7 @@ import pandas as pd
 from dps_tf.analysis import law, regimes
 from dps_tf.analysis.interchange.foreign_files import numbers_of, read_csv
 from dps_tf.analysis.searches import searches_of_results
-from dps_tf.analysis.tables import curve_key, curve_label, require
+from dps_tf.analysis.tables import curve_key, curve_label, require, row_number
 from dps_tf.analysis.wording import and_list, number, p_text, with_interval
 from dps_tf.core import UserError, check_positive, near_matches, printable
 
@@ -270,7 +270,7 @@ def curves_of_table(
     require(frame, ("batch_size",), "of curves")
     if "curve" in frame.columns:
         if frame["curve"].isna().any():
-            row = int(np.argmax(frame["curve"].isna())) + 1
+            row = row_number(frame, int(np.argmax(frame["curve"].isna())))
             raise UserError(f"curve is empty in row {row}; name it or drop the column.")
         names = frame["curve"].astype(str)
     else:
@@ -297,7 +297,8 @@ def median_of_runs(rows: pd.DataFrame) -> pd.DataFrame:
     the octaves between the quantiles 0.5 - 0.5/sqrt(n) and 0.5 + 0.5/sqrt(n) of n runs,
     with the noise that rows have. `runs` is n; further columns are of the first run.
     """
-    medians = []
+    law.Observations.from_results(rows.drop(columns="seed", errors="ignore"))
+    medians, first = [], []
     keys = ["batch_size", *(["seed"] if "seed" in rows else [])]
     for _, part in rows.groupby(keys, sort=False, dropna=False):
         if part["run"].duplicated().any():
@@ -315,6 +316,7 @@ def median_of_runs(rows: pd.DataFrame) -> pd.DataFrame:
         middle = np.log2(np.where(np.isinf(high), low, middle))
         spread = np.diff(np.quantile(middle, ends))[0] / 2 if len(high) else 0.0
         top, bottom = (np.median(x) if len(high) else np.nan for x in (high, low))
+        first.append(part.index[0])
         medians.append(
             {
                 **part.iloc[0],
@@ -324,7 +326,7 @@ def median_of_runs(rows: pd.DataFrame) -> pd.DataFrame:
                 "runs": len(high),
             }
         )
-    return pd.DataFrame(medians)
+    return pd.DataFrame(medians, index=first)
 
 
 def text_of(table: TableFit, named: Collection[str] = ()) -> str:

@@ -91,14 +91,26 @@ def numbers(column: pd.Series) -> pd.Series:
     return values
 
 
+def row_number(table: pd.DataFrame | pd.Series, place: int) -> int:
+    """Returns the row of a table, from 1, that a row of some of its rows is.
+
+    The index tells, as of a part of a table or of a file with empty lines.
+
+    >>> row_number(pd.Series([1.0, 2.0, 3.0])[1:], 0)
+    2
+    """
+    is_counted = pd.api.types.is_integer_dtype(table.index.dtype)
+    return int(table.index[place] if is_counted else place) + 1
+
+
 def refuse_first(wrong: pd.Series, column: pd.Series, table: str, allowed: str) -> None:
     """Raises UserError for the first wrong value of a column of a table, if any."""
     if wrong.any():
-        row = int(np.argmax(wrong.to_numpy(bool)))
-        value = column.iloc[row]
+        place = int(np.argmax(wrong.to_numpy(bool)))
+        row, value = row_number(column, place), column.iloc[place]
         shown = "empty" if pd.isna(value) else repr(str(value))
         raise UserError(
-            f"{column.name} is {shown} in row {row + 1} of the table {table}; it must "
+            f"{column.name} is {shown} in row {row} of the table {table}; it must "
             f"be {allowed}."
         )
 
@@ -127,6 +139,15 @@ def metric_names(curves: pd.DataFrame) -> list[str]:
 def cell_name(row: Mapping[Any, Any]) -> str:
     """Returns the name of the cell of a row, unique inside one sweep."""
     return Cell.from_json(row).name
+
+
+def ends_of(trials: pd.DataFrame, names: Mapping[int, str] | None = None) -> str:
+    """Returns at which step each of the first five trials ended, by name or number."""
+    rows = trials[["trial", "end_step"]].to_numpy().tolist()
+    ends = [
+        f"{(names or {}).get(trial, trial)!r} at step {end}" for trial, end in rows[:5]
+    ]
+    return ", ".join([*ends, *(["..."] if len(rows) > 5 else [])])
 
 
 def with_precision(frame: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:

@@ -22,10 +22,12 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from dps_tf.analysis.interchange.event_files import from_tensorboard
 from dps_tf.analysis.interchange.optuna_studies import from_optuna, load_optuna
 from dps_tf.analysis.interchange.run_tables import read_runs
-from dps_tf.analysis.interchange.runs import Run, from_keras, runs_of
+from dps_tf.analysis.interchange.runs import Run, from_keras, from_rows, runs_of
 from dps_tf.analysis.interchange.sweep import write_runs
 from dps_tf.analysis.loading import load
+from dps_tf.analysis.report.cautions import cautions
 from dps_tf.core import Goal, UserError
+from tests.analysis.few_sections import context_of
 from tests.faults.recorded_runs import METRIC, check_sentence
 
 pytestmark = pytest.mark.fault
@@ -369,7 +371,10 @@ def test_the_trials_that_leave_k_star_open_are_named(tmp_path):
     runs = from_text(tmp_path / "in", "0,10,0.5\n0,20,0.1\n", trials)
     row, said = written(runs, tmp_path)
     assert row["steps_low"] < 20 and "1 of its trials ended" in said
-    assert "'1' at step 0" in said or "1 at step 0" in said
+    assert ": 1 at step 0." in said
+    tables = load(tmp_path / "sweep")
+    [caution] = [c for c in cautions(context_of(tables)) if c.title.endswith("bounded")]
+    assert ": 1 at step 0." in caution.text
 
 
 @pytest.mark.parametrize("best", [0, 1, 2, 5])
@@ -417,3 +422,138 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path):
         path = folder / name
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert written(read_runs(folder), tmp_path)[0]["steps_to_result"] == 20
+
+
+# Long tables
+
+
+def long_table(with_runs: bool) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Returns a long table, and the same runs as trials and evaluations."""
+    random = np.random.default_rng(0)
+    points = [(b, lr) for b in (8, 16, 32) for lr in (0.1, 0.3)]
+    trials = pd.DataFrame(points, columns=["batch_size", "learning_rate"])
+    trials = trials.assign(trial=trials.index, workload="runs", optimizer="unknown")
+    trials.loc[4, "status"] = "INCOMPLETE"
+    trials["status"] = trials["status"].fillna("COMPLETE")
+    curves = [
+        pd.DataFrame({"trial": n, "step": range(10, 10 * random.integers(3, 20), 10)})
+        for n in trials.index
+    ]
+    evaluations = pd.concat(curves, ignore_index=True)
+    errors = 1 - np.sort(random.random(len(evaluations)))
+    evaluations[METRIC] = errors / evaluations["step"]
+    wide = evaluations.merge(trials, on="trial")
+    if with_runs:
+        mixed = wide.sample(frac=1, random_state=0).sort_values("trial", kind="stable")
+        return mixed.rename(columns={"trial": "run"}), trials, evaluations
+    return wide.drop(columns="trial"), trials, evaluations
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "groups", "folder", "renamed"])
+def test_a_long_table_gives_what_its_two_tables_give(tmp_path, kind):
+    wide, trials, evaluations = long_table(kind not in ("groups", "folder"))
+    (tmp_path / "two").mkdir()
+    trials.to_csv(tmp_path / "two" / "trials.csv", index=False)
+    evaluations.to_csv(tmp_path / "two" / "evaluations.csv", index=False)
+    path, options = tmp_path / "long.csv", {}
+    if kind == "parquet":
+        path = path.with_suffix(".parquet")
+        wide.to_parquet(path)
+    elif kind == "folder":
+        path, options = (
+            tmp_path / "many",
+            {"pattern": "b{batch_size}/lr{learning_rate}_*"},
+        )
+        for (size, rate), part in wide.groupby(["batch_size", "learning_rate"]):
+            (path / f"b{size}").mkdir(parents=True, exist_ok=True)
+            part = part.drop(columns=["batch_size", "learning_rate"])
+            part.to_csv(path / f"b{size}" / f"lr{rate:e}_x1.csv", index=False)
+    elif kind == "renamed":
+        names = {"run": "id", "step": "iteration", METRIC: "error"}
+        wide = wide.rename(columns=names)
+        wide["loss"] = range(len(wide))
+        wide.to_csv(path, index=False)
+        options = {"rename": {new: old for old, new in names.items()}}
+    else:
+        wide.to_csv(path, index=False)
+    results = []
+    for name, runs in (
+        ("a", read_runs(tmp_path / "two")),
+        ("b", from_rows(path, **options)),
+    ):
+        write_runs(runs, tmp_path / name, Goal(METRIC, 0.02))
+        results.append(load(tmp_path / name).results)
+    assert results[0]["steps_to_result"].notna().any()
+    by = [
+        "batch_size",
+        "steps_to_result",
+        "bracket_low",
+        "steps_bound",
+        "learning_rate",
+    ]
+    by += ["trials", "at_boundary", "steps_low", "censored"]
+    pd.testing.assert_frame_equal(results[0][by], results[1][by], check_dtype=False)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (
+            "8,.1,10,.5\n8,.1,20,.4\n\n8,.1,20,.3\n",
+            "begins in row 1 has several values",
+        ),
+        ("8,.1,10,.5\n8,.1,20,.4\n8,.05,30,.3\n", "row 3 begins at step 30"),
+        ("8,.1,10,.5\n8,.1,20,.4\n8,.05,30,.3\n8,.05,40,.2\n", "begins at step 30"),
+        (",.1,10,.5\n", "has no batch size"),
+    ],
+)
+def test_rows_that_may_not_be_runs_are_refused(tmp_path, rows, said):
+    path = tmp_path / "long.csv"
+    path.write_text(f"batch_size,learning_rate,step,{METRIC}\n{rows}")
+    with pytest.raises(UserError, match=said) as refusal:
+        from_rows(path)
+    check_sentence(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("a,8,10,.5\na,16,20,.4\n", "several values of batch_size"),
+        ("a,8,10,.5\n,8,20,.4\n", "run is empty in row 2"),
+    ],
+)
+def test_columns_that_change_within_a_run_are_refused(tmp_path, rows, said):
+    path = tmp_path / "long.csv"
+    path.write_text(f"run,batch_size,step,{METRIC}\n{rows}")
+    with pytest.raises(UserError, match=said) as refusal:
+        from_rows(path)
+    check_sentence(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "ways"),
+    [
+        ("b8_lr0.1", "b{batch_size}_lr{learning_rate}", ""),
+        ("b8-lr-1e-3", "b{batch_size}-lr{learning_rate}", ""),
+        ("sgd_8_x", "{optimizer}_{batch_size}_*", ""),
+        ("b8_lr1e-3_again", "b{batch_size}_lr{learning_rate}*", ""),
+        ("8epochs", "{batch_size}e*", ""),
+        ("812", "{batch_size}{seed}", "no"),
+        ("b-8", "*{batch_size}", "more than one"),
+        ("a_b_8_9", "{optimizer}_{batch_size}*", "more than one"),
+        ("b8_lr", "b{batch_size}_lr{learning_rate}", "no"),
+        ("b8_lr1_2", "b{batch_size}_lr{learning_rate}", "no"),
+        ("8_8", "{batch_size}_{batch_size}", "more than one"),
+    ],
+)
+def test_a_pattern_reads_a_name_in_one_way_or_refuses(name, pattern, ways):
+    curve = pd.DataFrame({"step": [10], METRIC: [0.1]})
+    if ways:
+        with pytest.raises(UserError, match=f"in {ways} way") as refusal:
+            runs_of([Run(name, curve)], "here", pattern=pattern, batch_size=8)
+        check_sentence(refusal.value)
+        return
+    runs = runs_of([Run(name, curve)], "here", pattern=pattern)
+    assert runs.trials["batch_size"].tolist() == [8]
+    with pytest.raises(UserError, match="'4' besides"):
+        runs_of([Run(name, curve, {"batch_size": "4"})], "here", pattern=pattern)

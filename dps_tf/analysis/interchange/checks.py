@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.tables import row_number
 from dps_tf.core import (
     CELL_TYPES,
     Cell,
@@ -74,16 +75,19 @@ def checked_trials(frame: pd.DataFrame) -> pd.DataFrame:
             have, or a name or value that no metaparameter can have.
     """
     checked = _columns(frame, _OF_TRIALS, "trials", check_metaparameter)
-    wrong = [status for status in checked["status"] if status not in STATUSES]
-    if wrong:
+    wrong = ~checked["status"].isin(STATUSES).to_numpy()
+    if wrong.any():
+        place = int(np.argmax(wrong))
         raise UserError(
-            f"a status is {_shown(wrong[0])}; it must be one of {', '.join(STATUSES)}."
+            f"status in row {row_number(frame, place)} is "
+            f"{_shown(checked['status'].iloc[place])}; it must be one of "
+            f"{', '.join(STATUSES)}."
         )
     if checked["trial"].duplicated().any():
         number = checked["trial"][checked["trial"].duplicated()].iloc[0]
         raise UserError(f"two trials have the number {number}.")
     for name in checked.columns[len(_OF_TRIALS) :]:
-        _check_point(str(name), checked[name].to_numpy(np.float64))
+        _check_point(checked[name])
     return checked.sort_values("trial")
 
 
@@ -162,13 +166,15 @@ def checked_numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
         UserError: a value that is no number.
     """
     if pd.api.types.is_bool_dtype(frame[name]) and len(frame):
-        _number(name, bool(frame[name].iloc[0]))
+        _number(f"{name} in row {row_number(frame, 0)}", bool(frame[name].iloc[0]))
     try:
         return frame[name].to_numpy(np.float64, na_value=np.nan)
     except (TypeError, ValueError, OverflowError):
         numbers = pd.to_numeric(frame[name], errors="coerce")
-        for value in frame[name][numbers.isna() & frame[name].notna()]:
-            _number(name, value)
+        for place in np.flatnonzero(numbers.isna() & frame[name].notna()).tolist():
+            _number(
+                f"{name} in row {row_number(frame, place)}", frame[name].iloc[place]
+            )
         raise UserError(f"{name} has a value that is too large.") from None
 
 
@@ -206,12 +212,17 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _check_point(name: str, values: np.ndarray) -> None:
+def _check_point(column: pd.Series) -> None:
     """Raises UserError for values that a metaparameter of this name cannot have."""
-    wrong = values[np.isinf(values) | (is_rate(name) & (values < 0))]
-    if len(wrong):
+    name, values = str(column.name), column.to_numpy(np.float64)
+    wrong = np.isinf(values) | (is_rate(name) & (values < 0))
+    if wrong.any():
+        place = int(np.argmax(wrong))
         allowed = "a finite number, at least 0" if is_rate(name) else "a finite number"
-        raise UserError(f"{name} is {wrong[0]:g} in a trial; it must be {allowed}.")
+        raise UserError(
+            f"{name} in row {row_number(column, place)} is {values[place]:g}; it must "
+            f"be {allowed}."
+        )
 
 
 def _columns(
@@ -246,6 +257,8 @@ def _wholes(frame: pd.DataFrame, name: str) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         wrong = ~((values >= 0) & (values <= _LARGEST) & (values % 1 == 0))
     if wrong.any():
-        checked_whole(name, frame[name].iloc[int(np.argmax(wrong))])
-        raise UserError(f"{name} has a value that is missing.")
+        place = int(np.argmax(wrong))
+        where = f"{name} in row {row_number(frame, place)}"
+        checked_whole(where, frame[name].iloc[place])
+        raise UserError(f"{where} is missing; it must be a whole number.")
     return values.astype(np.int64)

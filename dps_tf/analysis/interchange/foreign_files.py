@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dps_tf.analysis.tables import Floats
+from dps_tf.analysis.tables import Floats, row_number
 from dps_tf.core import UserError, is_axis, on_one_line
 
 LARGEST_JSON = 4 << 20
@@ -95,7 +95,8 @@ def read_csv(
 ) -> pd.DataFrame:
     """Returns a CSV file as a table; further axes and `steps_bound` stay text.
 
-    These texts are empty where a cell has none. With `nan_is_a_value`, the text NaN
+    These texts are empty where a cell has none. The index counts the rows of the file,
+    empty ones among them. With `nan_is_a_value`, the text NaN
     stays a text, and is not an empty field. A path is never taken for an address, which
     pandas would fetch.
 
@@ -108,7 +109,7 @@ def read_csv(
     try:
         if b"\0" in data:
             raise ValueError("it holds a NUL byte")
-        names = _checked_header(path, data.decode("utf-8-sig"))
+        names, places = _checked_header(path, data.decode("utf-8-sig"))
         types = {name: str for name in names if is_axis(name) or name == "steps_bound"}
         frame: pd.DataFrame = pd.read_csv(
             io.BytesIO(data),
@@ -118,6 +119,8 @@ def read_csv(
             keep_default_na=not nan_is_a_value,
             na_values=["", "NA", "N/A", "null", "None", "<NA>"],
         )
+        if places[-1] >= len(frame):  # there are empty lines
+            frame = frame.set_axis(places[1:])
     except UserError:
         raise
     except (csv.Error, ValueError) as error:
@@ -126,14 +129,22 @@ def read_csv(
     return frame.fillna(dict.fromkeys(types, ""))
 
 
-def _checked_header(path: str | Path, text: str) -> list[str]:
-    """Returns the names of the columns; UserError unless each row has all fields."""
+def _checked_header(path: str | Path, text: str) -> tuple[list[str], list[int]]:
+    """Returns the names of the columns, and the places of rows that are not empty.
+
+    The first place is the header, and -1.
+
+    Raises:
+        UserError: a row with more or fewer fields than the header.
+    """
     rows = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
     names: list[str] = []
-    for row in rows:
+    places: list[int] = []
+    for place, row in enumerate(rows, -1):
         if len(row) < 2 and not "".join(row).strip():
             continue  # pandas passes over empty lines too
         names = names or row
+        places.append(place)
         if len(row) != len(names):
             raise UserError(
                 f"{str(path)!r} has {len(row)} fields in line {rows.line_num} and "
@@ -145,7 +156,7 @@ def _checked_header(path: str | Path, text: str) -> list[str]:
             f"{str(path)!r} has {names.count(twice[0])} columns {twice[0]!r}: leave "
             "one."
         )
-    return names
+    return names, places
 
 
 def read_table(path: Path, nan_is_a_value: bool = False) -> pd.DataFrame:
@@ -254,10 +265,10 @@ def numbers_of(column: pd.Series) -> Floats:
         values = np.full(len(column), np.nan)
     wrong = np.isnan(values) & column.notna().to_numpy(bool)
     if wrong.any():
-        row = int(np.argmax(wrong))
+        place = int(np.argmax(wrong))
         raise UserError(
-            f"{column.name} is {column.iloc[row]!r} in row {row + 1}; it must be a "
-            "number."
+            f"{column.name} is {column.iloc[place]!r} in row "
+            f"{row_number(column, place)}; it must be a number."
         )
     size = np.abs(np.where(np.isfinite(values), values, 0))
     bound = _LARGEST_STEPS
@@ -265,9 +276,9 @@ def numbers_of(column: pd.Series) -> Floats:
     if column.name == "noise":
         bound, absurd = _NOISIEST, values > _NOISIEST
     if absurd.any():
-        row = int(np.argmax(absurd))
+        place = int(np.argmax(absurd))
         raise UserError(
-            f"{column.name} is {values[row]:g} in row {row + 1}, which nobody can have "
-            f"measured: at most {bound:g} is read."
+            f"{column.name} is {values[place]:g} in row {row_number(column, place)}, "
+            f"which nobody can have measured: at most {bound:g} is read."
         )
     return values

@@ -87,7 +87,8 @@ class Runs:
             return self._by_cell()
 
     def _by_cell(self) -> list[Runs]:
-        given = self.trials.reset_index(drop=True)
+        repeats = not self.trials.index.is_unique
+        given = self.trials.reset_index(drop=True) if repeats else self.trials
         require(given, ("workload", "optimizer", "batch_size", "trial"), "of trials")
         require(self.evaluations, OF_EVALUATIONS, "of evaluations")
         if given.empty:
@@ -192,6 +193,6 @@ def _read_table(root: Path, name: str) -> pd.DataFrame:
     if len(there) != 1:
         raise UserError(
             f"{str(root)!r} must hold one of {name}.csv and {name}.parquet, and holds "
-            f"{'both' if there else 'neither'}."
+            f"{'both' if there else 'neither'}; --format=rows reads long tables."
         )
     return foreign_files.read_table(there[0], nan_is_a_value=name == "evaluations")

@@ -9,16 +9,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.interchange.checks import COMPLETE, INCOMPLETE, INFEASIBLE
+from dps_tf.analysis.interchange import foreign_files
+from dps_tf.analysis.interchange.checks import (
+    COMPLETE,
+    INCOMPLETE,
+    INFEASIBLE,
+    named,
+)
 from dps_tf.analysis.interchange.run_tables import DEFAULTS, Runs
-from dps_tf.analysis.tables import require
+from dps_tf.analysis.tables import Floats, numbers, refuse_first, require, row_number
 from dps_tf.core import CELL_TYPES, UserError, is_axis, is_whole, near_matches
 
 _TEXTS = ("precision", *(name for name, kind in CELL_TYPES.items() if kind is str))
@@ -33,6 +40,7 @@ SPLITS = {
 }
 """Spellings of the splits in other software, before `_` or `/`."""
 _UNKNOWN_SPLIT = "logged"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?!\d|\.\d|[eE][-+]?\d)"
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,7 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
     unsplit: str = _UNKNOWN_SPLIT,
     steps_per_report: int = 1,
     first_report: int = 1,
+    pattern: str = "",
     **common: Any,
 ) -> Runs:
     """Returns the tables of some runs, numbered in their order.
@@ -83,6 +92,8 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
         steps_per_report: updates of the network between two numbers under which metrics
             were logged, such as the steps of an epoch.
         first_report: number of the first report; 0 where epochs count from 0.
+        pattern: how the name of each run tells columns, such as
+            `b{batch_size}_lr{learning_rate}*`; `*` stands for any text.
         common: columns of all runs, such as `batch_size=64`, `optimizer="adam"`.
 
     Raises:
@@ -101,6 +112,14 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
         given = {**common, **(about or {}).get(run.name, {})}
         _check_columns(run.name, given, ("trial",), origin)
         columns = {**own, **_renamed(given, renamed)}
+        for name, value in (_told(pattern, run.name) if pattern else {}).items():
+            if _columns({name: columns.setdefault(name, value)}) != _columns(
+                {name: value}
+            ):
+                raise UserError(
+                    f"{name} of run {run.name!r} is {value} by its name, and "
+                    f"{columns[name]!r} besides: correct one of them, or the pattern."
+                )
         if "batch_size" not in columns:
             raise UserError(
                 f"run {run.name!r} of {origin} has no batch size: give "
@@ -136,6 +155,30 @@ def first_report_notes(least: float, first: int, unit: float) -> list[str]:
         f"count from {least:g}, give first_report={least:g}, or each K* is one report "
         f"too {'early' if least < first else 'late'}."
     ]
+
+
+def _told(pattern: str, name: str) -> dict[str, str]:
+    """Returns the columns that a name tells by a pattern; UserError if not in one way.
+
+    >>> _told("b{batch_size}_lr{learning_rate}*", "b8_lr1e-3_again")
+    {'batch_size': '8', 'learning_rate': '1e-3'}
+    """
+    columns, ways = re.findall(r"\{([^{}]*)\}", pattern), []
+    for lazy in ("", "?"):
+        whole = re.escape(pattern).replace(r"\*", f".*{lazy}")
+        for column in columns:
+            is_text = column in _TEXTS or is_axis(column)
+            piece = f"([^/]+{lazy})" if is_text else f"({_NUMBER})"
+            whole = whole.replace(re.escape(f"{{{column}}}"), piece, 1)
+        found = re.fullmatch(whole, name)
+        ways.append(found and found.groups())
+    if not ways[0] or ways[0] != ways[1] or len(set(columns)) < len(columns):
+        raise UserError(
+            f"run {name!r} fits the pattern {pattern!r} in "
+            f"{'no' if not ways[0] else 'more than one'} way: write one such as "
+            "b{batch_size}_lr{learning_rate}, with * for any other text."
+        )
+    return dict(zip(columns, ways[0], strict=True))
 
 
 def _renamed(columns: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
@@ -271,6 +314,95 @@ def curve_of(values: Mapping[int, Mapping[str, float]]) -> pd.DataFrame:
     """Returns the curve of a run, given its metrics by step."""
     rows = [{"step": step, **values[step]} for step in sorted(values)]
     return pd.DataFrame(rows, columns=None if rows else ["step"])
+
+
+def from_rows(
+    source: str | Path, *, rename: Mapping[str, str] | None = None, **options: Any
+) -> Runs:
+    """Returns the runs of long tables, whose row per evaluation has all of its run.
+
+    A table has `step`, metrics, and columns of the cell, metaparameters, `status` and
+    `steps` as a table of trials. Rows with the same `run` (or `trial`) are one run.
+    Without such a column, rows are one run where all columns but `step` and metrics
+    are equal. Metrics are named by their split, as `validation/error` or `val_error`;
+    with a column of runs, so is what varies within a run.
+
+    Args:
+        source: a CSV or Parquet file, or a folder of them with a run or more in each.
+        rename: new names of columns, also to `run` and `step`.
+        options: see `runs_of`.
+
+    Raises:
+        UserError: no table, or rows that may not be runs; see also `runs_of`.
+    """
+    root = Path(source).expanduser().absolute()
+    is_folder = foreign_files.kind_of(root) == "folder"
+    files = sorted(root.rglob("*")) if is_folder else [root]
+    paths = [path for path in files if path.suffix in (".csv", ".parquet")]
+    if not paths:
+        raise UserError(f"{str(root)!r} holds no .csv and no .parquet file.")
+    runs, about = [], {}
+    for path in paths:
+        base = path.relative_to(root).with_suffix("").as_posix() if is_folder else ""
+        frame = foreign_files.read_table(path, nan_is_a_value=True)
+        with named(str(path)):
+            for run in _runs_of_rows(frame.rename(columns=dict(rename or {})), base):
+                runs.append(Run(run.name, run.curve))
+                about[run.name] = run.columns
+    return runs_of(runs, str(root), about=about, **options)
+
+
+def _runs_of_rows(frame: pd.DataFrame, base: str) -> Iterator[Run]:
+    require(frame, ["step"], "of evaluations")
+    twice = frame.columns[frame.columns.duplicated()]
+    if len(twice):
+        raise UserError(f"two columns are called {twice[0]!r}: rename one of them.")
+    keys = [name for name in ("run", "trial") if name in frame.columns][:1]
+    others = [
+        name
+        for name in frame.columns
+        if name not in ("step", *keys) and metric_name(name).startswith(_UNKNOWN_SPLIT)
+    ]
+    metrics = [n for n in frame.columns if n not in ("step", *keys, *others)]
+    if keys:
+        empty = frame[keys[0]].isna()
+        refuse_first(empty, frame[keys[0]], "of evaluations", "the name of a run")
+        several = frame.groupby(keys[0])[others].nunique() > 1
+        varying = [name for name in others if several[name].any()]
+        for name in {*varying} & {*CELL_TYPES, "precision", "status", "steps"}:
+            run = several.index[several[name]][0]
+            raise UserError(f"run {run!r} has several values of {name}: give it one.")
+        metrics += [name for name in varying if numbers(frame[name]).notna().any()]
+        others = [name for name in others if name not in varying]
+    by = keys or others
+    groups = frame.groupby(by, sort=False, dropna=False) if by else [("", frame)]
+    steps = np.unique(numbers(frame["step"]).dropna())
+    for key, part in groups:
+        name = str(key[0]) if keys else f"row {row_number(part, 0)}"
+        if not keys:
+            _check_run(part, metrics, by, steps)
+        if base:
+            name = f"{base}/{name}" if len(groups) > 1 else base
+        rows = part[others].bfill().iloc[0].dropna()
+        columns = {str(column): value for column, value in rows.items()}
+        yield Run(name, part[["step", *metrics]], columns)
+
+
+def _check_run(
+    part: pd.DataFrame, metrics: Sequence[str], by: Sequence[str], every: Floats
+) -> None:
+    """Raises UserError for rows, equal in some columns, that may not be one run."""
+    rows = f"the run that begins in row {row_number(part, 0)}"
+    advice = "add a column `run`, or rename one to it"
+    if (part.groupby("step")[list(metrics)].count() > 1).any(axis=None):
+        raise UserError(f"{rows} has several values of a metric for a step: {advice}.")
+    steps = np.unique(numbers(part["step"]).dropna())
+    gap = np.diff(steps if len(steps) > 1 else every).max(initial=0)
+    if len(steps) and steps[0] > max(gap, every[0]):
+        raise UserError(
+            f"{rows} begins at step {steps[0]:g}, as if {' or '.join(by[:5])} changed "
+            f"within a run: {advice}, and name metrics as split/metric."
+        )
 
 
 def from_keras(

@@ -27,7 +27,7 @@ import pandas as pd
 
 from dps_tf.analysis.interchange.checks import COMPLETE, INCOMPLETE, INFEASIBLE, named
 from dps_tf.analysis.interchange.run_tables import Runs
-from dps_tf.analysis.tables import cell_name, require_metric, study_key
+from dps_tf.analysis.tables import cell_name, ends_of, require_metric, study_key
 from dps_tf.core import (
     QUASI_RANDOM,
     Crossings,
@@ -193,16 +193,11 @@ def _open_ends(trials: pd.DataFrame, names: Mapping[int, str]) -> Iterator[str]:
     best = trials["steps_to_result"].astype("Float64").fillna(np.inf).min()
     if best == 0:
         yield "K* is 0: it was met before any update, or steps do not count updates."
-    ends = trials["end_step"].where(trials["outcome"] == "censored")
-    early = trials.assign(end=ends)[ends < best]
+    early = trials[(trials["outcome"] == "censored") & (trials["end_step"] < best)]
     if len(early):
-        first = [
-            f"{names.get(trial, int(trial))!r} at step {end:g}"
-            for trial, end in early[["trial", "end"]].to_numpy().tolist()[:5]
-        ]
         yield (
             f"K* is only bounded, as {len(early)} of its trials ended before they met "
-            f"the goal: {', '.join(first)}{', ...' if len(early) > 5 else ''}."
+            f"the goal: {ends_of(early, names)}."
         )
 
 

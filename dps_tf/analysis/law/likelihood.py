@@ -22,7 +22,14 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import erfc, log_ndtr
 
-from dps_tf.analysis.tables import Bools, Codes, Floats, require, winner_at_end
+from dps_tf.analysis.tables import (
+    Bools,
+    Codes,
+    Floats,
+    require,
+    row_number,
+    winner_at_end,
+)
 from dps_tf.core import UserError
 
 SCALE_FLOOR = 0.01
@@ -103,8 +110,9 @@ class Observations:
         for name, values in zip(is_right, (b, high, low, spread), strict=True):
             if not is_right[name].all():
                 i = int(np.argmin(is_right[name]))
+                row = row_number(pd.Series(batch_size), i)
                 raise UserError(
-                    f"{name} is {values[i]:g} in row {i + 1}; it must be "
+                    f"{name} is {values[i]:g} in row {row}; it must be "
                     f"{_ALLOWED.get(name, 'a positive number')}."
                 )
         codes, _ = pd.factorize(np.asarray(np.zeros(len(b)) if seed is None else seed))
@@ -143,7 +151,7 @@ class Observations:
         low = np.where(winner_at_end(results) & ~np.isnan(steps), 0.0, low)
         is_beyond = np.isnan(steps) & (beyond > 0)
         columns = (
-            results["batch_size"].to_numpy(np.float64),
+            results["batch_size"],
             np.where(is_beyond, np.inf, steps),
             np.where(is_beyond, beyond, low),
             noise,

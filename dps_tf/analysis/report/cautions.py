@@ -11,7 +11,7 @@ from dps_tf.analysis.loading import SweepRecord, Tables
 from dps_tf.analysis.report.content import Caution, ReportContext
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.naming import cell_names
-from dps_tf.analysis.tables import belongs, cell_name, study_key
+from dps_tf.analysis.tables import belongs, cell_name, ends_of, study_key
 from dps_tf.analysis.wording import and_list, count, percent
 from dps_tf.store import shortfall
 
@@ -110,11 +110,12 @@ def _results(cells: pd.DataFrame, tables: Tables) -> Iterator[Caution]:
         f"No trial is known to have met the goal. {_how_near(tables)}".strip(),
         cells[missing & cells["closed"]],
     )
+    bounded = cells[~missing & (cells["steps_bound"] != "")]
     yield from _for_cells(
         "K* is only bounded",
         "Trials were stopped before they could answer this goal: K* lies between the "
-        "bounds given.",
-        cells[~missing & (cells["steps_bound"] != "")],
+        f"bounds given. {_stopped(bounded, tables.bounded)}".strip(),
+        bounded,
     )
     yield from _for_cells(
         "Failed trials",
@@ -127,6 +128,17 @@ def _results(cells: pd.DataFrame, tables: Tables) -> Iterator[Caution]:
         "The limit on draws was met before enough feasible trials were found.",
         cells[cells["draws_exhausted"]],
     )
+
+
+def _stopped(cells: pd.DataFrame, trials: pd.DataFrame) -> str:
+    """Returns which trials of the first cells were stopped, and where."""
+    sentences = []
+    for place in range(min(len(cells), _FEW_SHORT)):
+        own = trials[belongs(trials, cells.iloc[[place]])]
+        early = own[own["earliest"] < own["latest"].min()]
+        if len(early):
+            sentences.append(f"{cells['name'].iloc[place]}: {ends_of(early)}.")
+    return " ".join(sentences)
 
 
 def first_error(trials: pd.DataFrame) -> str:
