@@ -145,6 +145,11 @@ def join(parts: Iterable[Runs]) -> Runs:
     sets = list(parts)
     if not sets:
         raise UserError("there are no runs to join: give at least one set of them.")
+    stated = {part.direction for part in sets} - {""}
+    if len(stated) > 1:
+        raise UserError(
+            "the sources state minimize and maximize: join only runs of one direction."
+        )
     trials, evaluations, first = [], [], 0
     for part in sets:
         trials.append(part.trials.assign(trial=part.trials["trial"] + first))
@@ -160,17 +165,8 @@ def join(parts: Iterable[Runs]) -> Runs:
         ", ".join(dict.fromkeys(part.origin for part in sets))[:200],
         space,
         tuple(note for part in sets for note in part.notes),
-        direction=_one_direction(sets),
+        direction="".join(stated),
     )
-
-
-def _one_direction(sets: Iterable[Runs]) -> str:
-    stated = sorted({part.direction for part in sets} - {""})
-    if len(stated) > 1:
-        raise UserError(
-            "the sources state minimize and maximize: join only runs of one direction."
-        )
-    return "".join(stated)
 
 
 def read_runs(folder: str | Path) -> Runs:

@@ -319,7 +319,7 @@ def curve_of(values: Mapping[int, Mapping[str, float]]) -> pd.DataFrame:
 def from_rows(
     source: str | Path, *, rename: Mapping[str, str] | None = None, **options: Any
 ) -> Runs:
-    """Returns the runs of long tables, whose row per evaluation has all of its run.
+    """Returns the runs of long tables, with a row per evaluation.
 
     A table has `step`, metrics, and columns of the cell, metaparameters, `status` and
     `steps` as a table of trials. Rows with the same `run` (or `trial`) are one run.
@@ -346,7 +346,8 @@ def from_rows(
         base = path.relative_to(root).with_suffix("").as_posix() if is_folder else ""
         frame = foreign_files.read_table(path, nan_is_a_value=True)
         with named(str(path)):
-            for run in _runs_of_rows(frame.rename(columns=dict(rename or {})), base):
+            names = _renamed(dict.fromkeys(frame.columns), rename or {})
+            for run in _runs_of_rows(frame.set_axis(list(names), axis=1), base):
                 runs.append(Run(run.name, run.curve))
                 about[run.name] = run.columns
     return runs_of(runs, str(root), about=about, **options)
@@ -354,9 +355,6 @@ def from_rows(
 
 def _runs_of_rows(frame: pd.DataFrame, base: str) -> Iterator[Run]:
     require(frame, ["step"], "of evaluations")
-    twice = frame.columns[frame.columns.duplicated()]
-    if len(twice):
-        raise UserError(f"two columns are called {twice[0]!r}: rename one of them.")
     keys = [name for name in ("run", "trial") if name in frame.columns][:1]
     others = [
         name
