@@ -153,7 +153,7 @@ def test_report_fit_and_documents_give_the_same_table(tmp_path, monkeypatch):
         assert (frame["searches"].str.contains(" in 2 dim.* against .* in 1 ")).all()
     tables.results.to_csv(tmp_path / "study.csv", index=False)
     monkeypatch.setattr(sys, "path", [*sys.path, str(SOURCE_TREE / "docs")])
-    records = importlib.import_module("quantities").Records(tmp_path)
+    records = importlib.import_module("records").Tables(tmp_path)
     pair = records.ratio("study", "optimizer nesterov", "optimizer sgd")
     for _, row in wanted.iterrows():
         of_documents = getattr(pair, row["quantity"])
