@@ -118,7 +118,9 @@ def _measure(cells: Sequence[str], layout: SweepLayout, resources: Resources) ->
         except Interrupted:
             print(f"stopped by {stop.signal_name}; run the same command to continue.")
             return RUN_AGAIN
-    if _PAIRS.value and tables:
+    if not tables:
+        raise UserError("nothing was measured, see above.")
+    if _PAIRS.value:
         import pandas as pd
 
         sweep = SweepReader(files_for(layout.root), layout.root)

@@ -223,6 +223,8 @@ def recommend(
     """
     if deadline is not None:
         check_positive("deadline", deadline)
+    if isinstance(devices, np.integer):
+        devices = int(devices)
     own = step_time_model(step_times, devices)
     least = measured_devices(step_times)[0]
     fewer = [2**i for i in range(64) if least <= 2**i < devices]

@@ -18,6 +18,7 @@ from dps_tf.cli.sweep_plan import SweepRecords, asked_cells, plan_text
 from dps_tf.core import UserError
 from dps_tf.probing.replay import dataset_of, network_of
 from dps_tf.store import (
+    MOST_ATTEMPTS,
     StoreError,
     StudyReader,
     SweepLayout,
@@ -171,8 +172,9 @@ class SweepRun:
         for name in outcome.failed:
             print(describe_failures(name, outcome.ran[name]), file=sys.stderr)
         print(
-            f"trials failed in {', '.join(outcome.failed)}: K* there may be a bound; "
-            "running the sweep again tries them again, three times in all.",
+            f"trials failed in {', '.join(outcome.failed)}: K* there may be a bound. "
+            "Mend the cause, then run the sweep again: it tries a trial "
+            f"{MOST_ATTEMPTS} times in all. Remove a cell's folder to begin it anew.",
             file=sys.stderr,
         )
 

@@ -98,7 +98,7 @@ def build(
     arguments = NETWORKS.resolve(name, arguments)
     with own_settings(), noting_initializers():
         model = NETWORKS[name](tuple(input_shape), classes, **arguments)
-    check_functional(name, model)
+    check_functional(name, model, input_shape)
     return model
 
 

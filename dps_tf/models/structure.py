@@ -8,7 +8,7 @@ import inspect
 import json
 import textwrap
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -173,10 +173,13 @@ def _source(function: Callable[..., Any]) -> str:
     return ast.unparse(tree)
 
 
-def check_functional(name: str, model: object) -> None:
+def check_functional(
+    name: str, model: object, input_shape: Sequence[int | None]
+) -> None:
     """Raises UserError unless the builder returned a model that can be trained.
 
-    That is a functional model of tf_keras with one output and weights of float32.
+    That is a functional model of tf_keras with one output and weights of float32, for
+    inputs of a shape, None for any length.
     """
     if not isinstance(model, keras.Model):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
@@ -192,7 +195,11 @@ def check_functional(name: str, model: object) -> None:
             "outputs), or keras.Sequential that begins with keras.Input."
         )
     kinds = {w.dtype.name for w in model.trainable_weights} - {"float32"}
+    given, wanted = (tuple(s) for s in (input_shape, model.inputs[0].shape[1:]))
+    fits = tf.TensorShape(wanted).is_compatible_with(given)
     for problem, remedy in (
+        (len(model.inputs) > 1 and f"has {len(model.inputs)} inputs", "take one"),
+        (not fits and f"takes inputs of {wanted}, and the data have {given}", "fit it"),
         (len(model.outputs) > 1 and f"has {len(model.outputs)} outputs", "return one"),
         (not model.trainable_weights and "has no weights to train", "add a layer"),
         (kinds and f"has weights of {', '.join(kinds)}", "make its layers float32"),

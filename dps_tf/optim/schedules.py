@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
-from dps_tf.core import NOT_NEGATIVE, POSITIVE, Argument, Reads, Registry
+from dps_tf.core import NOT_NEGATIVE, POSITIVE, Argument, Reads, Registry, UserError
 
 Rate = Callable[[Mapping[str, tf.Tensor], tf.Tensor], tf.Tensor]
 
@@ -128,7 +129,34 @@ def register_schedule(name: str, schedule: Schedule) -> None:
         >>> half_life = {"half_life": Argument()}
         >>> dps_tf.register_schedule("halved", Schedule(half_life, halved))
     """
-    SCHEDULES.register(name, schedule, schedule.reads)
+    checked = replace(schedule, rate=_checked(name, schedule.rate))
+    SCHEDULES.register(name, checked, schedule.reads)
+
+
+def _checked(name: str, rate: Rate) -> Rate:
+    """Returns a rate that raises UserError unless it is one float32 number."""
+
+    def checked(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
+        """Returns the rate, checked when a step is traced."""
+        try:
+            value = rate(metaparameters, step)
+        except KeyError as error:
+            if error.args[0] in metaparameters:
+                raise
+            raise UserError(
+                f"learning rate schedule {name!r} takes {error.args[0]!r} from its "
+                "point, and its `reads` do not name it: add it there."
+            ) from error
+        if isinstance(value, numbers.Real):
+            value = tf.constant(value, tf.float32)
+        if not tf.is_tensor(value) or value.dtype != tf.float32 or value.shape != []:
+            raise UserError(
+                f"learning rate schedule {name!r} returns {value!r}: it must return "
+                "one number, a float32 tensor of shape []."
+            )
+        return value
+
+    return checked
 
 
 _DECAY: Reads = {

@@ -9,6 +9,7 @@ from dps_tf.sparsity.methods import (
     OneShot,
     SparsityMethod,
     check_pruning,
+    check_reachable,
     masks_for,
     register_sparsity_method,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "ScoreCache",
     "SparsityMethod",
     "check_pruning",
+    "check_reachable",
     "counts_of",
     "load_sparse",
     "masks_for",

@@ -20,6 +20,7 @@ from dps_tf.core import (
     DENSE,
     POSITIVE,
     Argument,
+    Cell,
     Pruning,
     Range,
     Reads,
@@ -128,6 +129,16 @@ def check_pruning(
     selection_arguments(pruning)
     if sparsity > 0:
         SPARSITY_METHODS[method].check(method, sparsity, pruning, step_budget)
+
+
+def check_reachable(
+    network: keras.Model, dataset: Dataset, cell: Cell, pruning: Pruning
+) -> None:
+    """Raises UserError for a sparsity that a selection cannot reach in a network."""
+    reader = SPARSITY_METHODS[cell.sparsity_method].reader
+    asked = cell.sparsity_method, {}, reader, cell.sparsity, pruning, {}
+    scores = [np.ones(variable.shape) for variable in network.trainable_variables]
+    MaskRequest(network, (), dataset, *asked).select(scores)
 
 
 @own_settings()

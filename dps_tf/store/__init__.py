@@ -53,6 +53,7 @@ from dps_tf.store.study_history import (
 )
 from dps_tf.store.study_reader import RecordedTrial, StudyReader
 from dps_tf.store.study_record import (
+    MOST_ATTEMPTS,
     NETWORK,
     StudyRecord,
     check_continues,

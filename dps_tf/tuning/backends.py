@@ -68,6 +68,10 @@ class TrainedBackend:
         dataset = build.load_dataset(study.workload, self._options.data_dir)
         build.check_goal(study, dataset)
         check_batch_size(study, dataset)
+        cell = study.cell
+        if cell.sparsity > 0 and not build.is_scheduled(study):
+            network = build.scratch_network(study.workload, dataset)
+            sparsity.check_reachable(network, dataset, cell, study.pruning)
 
     def prepare(
         self, study: StudySpecification, show: Callable[[str], None] | None = None

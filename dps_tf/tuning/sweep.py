@@ -364,6 +364,8 @@ def describe_shortfall(study: StudyReader, asked: StudySpecification) -> str:
     row = tables["studies"].iloc[0].to_dict()
     missed = shortfall(asked.goal, row, tables["trials"], tables["curves"])
     if missed is None:
+        if (tables["trials"]["outcome"] == "failed").all():
+            return "  all its trials failed."
         return f"  no trial has a finite value of {asked.goal.metric}."
     return f"  {missed.best}. {missed.advice}"
 

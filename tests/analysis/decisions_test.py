@@ -147,6 +147,15 @@ def test_a_recommendation_abstains_with_the_reason():
     assert "cannot share a batch" in recommend(law_points(), times(), 2**14).abstains
 
 
+def test_devices_may_be_a_whole_number_of_numpy():
+    found = recommend(law_points(), times(), np.int64(2))
+    pd.testing.assert_frame_equal(
+        found.choices, recommend(law_points(), times(), 2).choices
+    )
+    with pytest.raises(UserError, match="whole number"):
+        recommend(law_points(), times(), np.float64(2.5))
+
+
 def test_predict_takes_tables_and_the_sparsities_that_were_measured():
     parts = []
     for sparsity, factor in ((0.0, 1.0), (0.9, 4.0)):

@@ -143,11 +143,10 @@ def test_intervals_hold_or_the_one_averaged_over_the_exponent_does(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DESIGNS)
-def test_one_in_ten_sweeps_of_the_law_is_doubted_and_most_with_another_exponent(name):
-    # Standard error of a share of 10 % over 60 curves: 4 %.
-    assert doubted(name, 1.0, 60) <= 0.18
-    assert doubted(name, 0.7, 60) >= 0.8
+def test_one_in_ten_sweeps_of_the_law_is_doubted_and_most_with_another_exponent():
+    # Standard error of a share of 10 % over 120 curves: 3 %.
+    assert np.mean([doubted(name, 1.0, 40) for name in DESIGNS]) <= 0.16
+    assert np.mean([doubted(name, 0.7, 40) for name in DESIGNS]) >= 0.8
 
 
 def unresolved(observe, name, curves=100):

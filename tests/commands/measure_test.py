@@ -44,6 +44,16 @@ class MeasureCommandTest(parameterized.TestCase):
         measured = SweepReader(LocalFiles(), str(sweep)).tables().measurements
         self.assertEqual(set(measured.groupby("quantity").size()), {3})
 
+    def test_nothing_measured_is_no_success(self):
+        sweep = self.folder / "sweep"
+        small_sweeps.trained(
+            sweep, ["goal.threshold = -1.0", "workload.step_budget = 5"]
+        )
+        done = run(f"--sweep_dir={sweep}", "--examples=30", "--times=3")
+        self.assertIn("no trial reached the goal; name one with --trial", done.stdout)
+        self.assertEqual(done.stderr, "error: nothing was measured, see above.\n")
+        self.assertEqual(done.returncode, 2)
+
     @parameterized.parameters(
         ((), "--sweep_dir is missing"),
         (("--sweep_dir=.",), "holds no sweep"),

@@ -120,6 +120,16 @@ def test_a_cell_that_reached_nothing_tells_how_near_it_came_and_what_to_change(
     assert NEAR in caution.text and cell.advice in caution.text
 
 
+def test_trials_that_all_failed_are_no_metric_without_a_number(tmp_path):
+    def broken(trial: int, step: int) -> None:
+        raise RuntimeError("no initializer")
+
+    for _ in range(3):
+        run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS, before_slice=broken))
+    study = SweepReader(FILES, str(tmp_path)).study(STUDY.cell.name)
+    assert describe_shortfall(study, STUDY).strip() == "all its trials failed."
+
+
 def test_a_metric_that_is_never_a_number_is_named(tmp_path):
     run(tmp_path, STUDY, SyntheticRunner(trials_of(*[[float("nan")] * 5] * 6)))
     study = SweepReader(FILES, str(tmp_path)).study(STUDY.cell.name)

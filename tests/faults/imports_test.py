@@ -334,6 +334,25 @@ def test_nan_of_parquet_is_a_value_and_null_is_none(tmp_path):
         assert row["infeasible"] == (name == "nan")
 
 
+@pytest.mark.parametrize("histories", [[], "run", types.SimpleNamespace(history={})])
+def test_histories_without_names_are_refused(histories):
+    with pytest.raises(UserError, match="give a dict of what fit returned"):
+        from_keras(histories, batch_size=16)
+
+
+def test_halves_of_parquet_are_the_decimals_that_they_show(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from_text(tmp_path / "in", "0,10,0.5\n")
+    (tmp_path / "in" / "evaluations.csv").unlink()
+    halves = pa.array(np.array([0.5, 0.1], np.float16))
+    table = pa.table({"trial": [0, 0], "step": [10, 20], METRIC: halves})
+    pq.write_table(table, tmp_path / "in" / "evaluations.parquet")
+    row, _ = written(read_runs(tmp_path / "in"), tmp_path)
+    assert row["steps_to_result"] == 20
+
+
 def test_rows_of_one_step_that_hold_different_metrics_are_one_evaluation(tmp_path):
     folder = tmp_path / "in"
     from_text(folder, "")

@@ -427,6 +427,11 @@ def from_keras(
 
         runs = from_keras({"first": history}, batch_size=64)
     """
+    if not isinstance(histories, Mapping):
+        raise UserError(
+            f"histories is a {type(histories).__name__}: give a dict of what fit "
+            'returned, as {"first": history}.'
+        )
     runs = (_run_of_keras(name, h, validation_freq) for name, h in histories.items())
     return runs_of(runs, "histories of Keras", unsplit="train", **options)
 

@@ -31,9 +31,9 @@ FEW_POINTS = 5
 """Batch sizes below which the prior decides how far intervals reach."""
 MISFIT = 0.75
 """Octaves: twice the greatest scatter of published K* about their fits."""
-DOUBTFUL = 0.91
+DOUBTFUL = 0.9
 """An estimate of the exponent below it is doubted: of simulated sweeps like the shipped
-ones that follow the law, one in twelve is; statistics.md has the table."""
+ones that follow the law, one in eleven is; statistics.md has the table."""
 SCALE_CAUTION = (
     "No scatter about the law is seen beside the brackets: these intervals rest on the "
     f"least residual scale that is allowed, {SCALE_FLOOR} octaves."
