@@ -17,7 +17,14 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.fit_table import curves_of_table, observations_by_curve
-from dps_tf.analysis.law import LEVEL, Draws, LawFit, Observations, fit_law
+from dps_tf.analysis.law import (
+    LEVEL,
+    Draws,
+    Estimate,
+    LawFit,
+    Observations,
+    fit_law,
+)
 from dps_tf.analysis.law.fit import tails
 from dps_tf.analysis.step_times import (
     DRAWS,
@@ -26,7 +33,7 @@ from dps_tf.analysis.step_times import (
     step_time_model,
 )
 from dps_tf.analysis.tables import Floats, numbers, refuse_first, require
-from dps_tf.analysis.wording import interval, number, steps
+from dps_tf.analysis.wording import interval, number, steps, with_interval
 from dps_tf.core import UserError, check_positive
 
 COLUMNS = "batch_size steps steps_low steps_high study_low study_high abstains".split()
@@ -177,6 +184,8 @@ class Recommendation:
         assumption: what is assumed about the devices, a sentence.
         unit: of costs: DEVICE_SECONDS, or MONEY where the step times have a price.
         unmet: that no choice meets the deadline, a sentence; empty if one does.
+        speed_up: the time of the fastest batch size on one device over the time of the
+            fastest on all; None on one device, or where none is a candidate on one.
     """
 
     candidates: pd.DataFrame
@@ -185,6 +194,7 @@ class Recommendation:
     assumption: str
     unit: str
     unmet: str = ""
+    speed_up: Estimate | None = None
 
     def __repr__(self) -> str:
         """Returns the recommendation as a sentence."""
@@ -192,11 +202,17 @@ class Recommendation:
             return f"No batch size is recommended: {self.abstains}."
         (best,) = self.choices.query("choice == 'fastest'").to_dict("records")
         span = interval(best["low"], best["high"])
+        devices, found = int(best["devices"]), self.speed_up
+        share = f", {steps(best['batch_size'] / devices)} per device" * (devices > 1)
+        faster = ""
+        if found:
+            factor = with_interval(found.value, found.low, found.high, digits=3)
+            faster = f"This is {factor} times as fast as the fastest on one device. "
         return (
-            f"Train with batch size {steps(best['batch_size'])} on "
-            f"{int(best['devices'])} device(s): the goal is reached in "
+            f"Train with batch size {steps(best['batch_size'])} on {devices} "
+            f"device(s){share}: the goal is reached in "
             f"{number(best['time_seconds'])} seconds, and over the posterior the "
-            f"fastest batch size is {span}. {self.assumption} Costs are in "
+            f"fastest batch size is {span}. {faster}{self.assumption} Costs are in "
             f"{self.unit}. {self.unmet}"
         ).rstrip()
 
@@ -231,6 +247,7 @@ def recommend(
     models = [step_time_model(step_times, n) for n in fewer]
     models = [*(model for model in models if not model.misfit), own]
     candidates, choices, unmet = pd.DataFrame(), pd.DataFrame(columns=_CHOICE), ""
+    speed_up = None
     why = obstacles(points) or own.misfit
     if not why:
         fit = fit_law(points)
@@ -240,13 +257,23 @@ def recommend(
         why = _obstacle(fit, own, tables[-1])
     if not why:
         choices = _choices(fit, own, candidates, deadline)
+        if models[0].devices == 1 < devices and not tables[0].empty:
+            one, every = (
+                law.steps(size) * model.seconds(size)
+                for model, table in ((models[0], tables[0]), (own, tables[-1]))
+                for size in [table.nsmallest(1, "time_seconds")["batch_size"].array]
+            )
+            low, value, high = np.quantile(one / every, [_TAILS[0], 0.5, _TAILS[1]])
+            speed_up = Estimate(value, low, high)
         if deadline and (least_time := candidates["time_seconds"].min()) > deadline:
             unmet = (
                 f"No batch size reaches the goal within {number(deadline)} seconds: "
                 f"the least time is {number(least_time)}."
             )
     unit = DEVICE_SECONDS if own.price is None else MONEY
-    return Recommendation(candidates, choices, why, own.assumption, unit, unmet)
+    return Recommendation(
+        candidates, choices, why, own.assumption, unit, unmet, speed_up
+    )
 
 
 def recommend_curves(

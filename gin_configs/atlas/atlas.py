@@ -5,8 +5,8 @@
 reads `facts.csv` (what the runs of each benchmark counted), `benchmarks.csv` (what that
 unit is) and the digitized curves of Shallue et al. 2019, and writes `steps.csv` (the
 input of `python -m dps_tf.fit --csv`), `fits.csv`, `table.csv` (the same to read),
-`comparisons.csv`, `comparisons_text.csv`, `exponent.csv`, `same_lists.csv`,
-`collapsed.png` and `critical.png`.
+`comparisons.csv`, `comparisons_text.csv`, `exponent.csv`, `largest.csv`,
+`same_lists.csv`, `collapsed.png` and `critical.png`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pandas as pd
 from scipy import stats
 
 import dps_tf
+from dps_tf.analysis.law import MINIMUM_POINTS, fit_law
 
 HERE = Path(__file__).parent
 SHALLUE = HERE.parent / "shallue2019" / "published.csv"
@@ -168,6 +169,7 @@ def comparisons(fitted: Any, fits: pd.DataFrame) -> pd.DataFrame:
         np.log2(main.loc[main["kind"] == kind, "best"])
         for kind in ("language", "image")
     )
+    largest = _largest(residuals(fitted, fits))
     name = f"c1/c2 of {len(language)} language over {len(image)} image models"
     kinds = [("kinds", "different", name, *_welch(language, image))]
     rounds = {f"{label} {r}": label for label, both in ROUNDS.items() for r in both}
@@ -178,7 +180,7 @@ def comparisons(fitted: Any, fits: pd.DataFrame) -> pd.DataFrame:
         _ratios("rounds", "different", {b: a for a, b in rounds.items()}, fitted),
     ]
     rows = []
-    for family in (exponents, kinds, *families):
+    for family in (exponents, kinds, largest, *families):
         for row, p in zip(family, _holm([row[-2] for row in family]), strict=True):
             question, claim, of, value, low, high, _, within = row
             margin = EXPONENT_MARGIN if question == "exponent 1" else MARGIN
@@ -204,6 +206,48 @@ def _welch(one: pd.Series, other: pd.Series) -> tuple[float, ...]:
     value = float(one.mean() - other.mean())
     within = 2 ** max(abs(ends.low), abs(ends.high))
     return 2**value, 2**ends.low, 2**ends.high, float(found.pvalue), within
+
+
+def residuals(fitted: Any, fits: pd.DataFrame) -> pd.DataFrame:
+    """Returns how far K* at the largest batch size lies above the law, a row a curve.
+
+    `octaves` is log2 of K*, in the middle of its bracket, over the fit of all batch
+    sizes; `predicted` is over the fit of the others, where they are MINIMUM_POINTS.
+    `over_critical` is that batch size over c1/c2, where the latter is no bound.
+    """
+    main = fits[~fits["is_variant"]].set_index("curve")
+    rows = []
+    for curve in fitted.curves:
+        if curve.curve not in main.index:
+            continue
+        points, predicted = curve.fit.observations.located(), math.nan
+        at, k = points.batch_size[-1], points.middle[-1]
+        others = points.where(points.batch_size < at)
+        if others.batch_sizes >= MINIMUM_POINTS:
+            predicted = math.log2(k / fit_law(others).steps([at])[0])
+        over = math.nan if curve.fit.unresolved else at / main["critical"][curve.curve]
+        residual = math.log2(k / curve.fit.steps([at])[0])
+        source = main["source"][curve.curve]
+        rows.append((curve.curve, source, at, over, residual, predicted))
+    names = ["curve", "source", "batch_size", "over_critical", "octaves", "predicted"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def _largest(found: pd.DataFrame) -> list[Any]:
+    """Returns the mean of residuals at the largest batch sizes, of both sources."""
+    rows = []
+    for source, of in found.groupby("source", sort=True):
+        for column, law in (("octaves", "the law"), ("predicted", "its prediction")):
+            values = of[column].dropna()
+            test = stats.ttest_1samp(values, 0)
+            ends = test.confidence_interval(LEVEL)
+            name = f"K* at the largest batch size over {law}, {len(values)} curves, "
+            found_here = (values.mean(), ends.low, ends.high)
+            within = 2 ** max(abs(ends.low), abs(ends.high))
+            factors = [float(2**x) for x in found_here]
+            row = ("largest", "equal", f"{name}{source}", *factors, test.pvalue, within)
+            rows.append(row)
+    return rows
 
 
 def _ratios(question: str, claim: str, pairs: dict[str, str], fitted: Any) -> list[Any]:
@@ -334,6 +378,13 @@ def sentences(folder: Path = HERE) -> list[str]:
     agrees = (alone["word"] == "agrees").sum()
     doubted = main["doubts"].notna().sum()
     of_all = pd.read_csv(folder / "exponent.csv").iloc[0]
+    ends_of = pd.read_csv(folder / "largest.csv").groupby("source")["octaves"]
+    above, far = (ends_of.agg(f) for f in (lambda x: sum(x > 0), lambda x: max(abs(x))))
+    largest = [
+        f"| {row['of'].partition(' over ')[2].replace(', ', ' | ', 1)} | "
+        f"{_text(row['value'], row['low'], row['high'])} | {row['word']} |"
+        for _, row in found[found["question"] == "largest"].iterrows()
+    ]
     ends = f"{of_all['low']:.3f} to {of_all['high']:.3f}"
     return [
         f"{len(public)} benchmarks",
@@ -345,6 +396,10 @@ def sentences(folder: Path = HERE) -> list[str]:
         f"The exponent is told from 1 in {len(refused)} of {len(alone)} curves",
         f"is within 0.1 of 1 in {agrees}",
         f"`fit` doubts the law in {doubted}",
+        *largest,
+        f"{above['MLPerf']} of {len(public)} benchmarks lie above the law",
+        f"at most {far['MLPerf']:.2f} octaves off, digitized curves at most "
+        f"{far.drop('MLPerf').item():.2f}",
         *(f"{row['of']} ({row['value']:.2f})" for _, row in refused.iterrows()),
     ]
 
@@ -360,6 +415,7 @@ def main(out: Path = HERE) -> None:
     fitted = dps_tf.fit_table(numbers)
     fits = fits_of(fitted)
     tables |= {"fits": fits, "table": readable(fits)}
+    tables["largest"] = residuals(fitted, fits)
     found = comparisons(fitted, fits)
     tables |= {"comparisons": found, "comparisons_text": readable_comparisons(found)}
     shown = fits[~fits["is_variant"]]

@@ -83,6 +83,30 @@ def test_the_cheapest_is_one_device_unless_the_deadline_forbids():
     assert hurried.choices.set_index("choice").loc["cheapest", "devices"] > 1
 
 
+def test_the_speed_up_is_that_of_the_closed_form_and_its_share_is_named():
+    def least(devices: int) -> float:
+        sizes = devices * 2.0 ** np.arange(1, 12)
+        sizes = sizes[(SIZES[0] / 4 <= sizes) & (sizes <= SIZES[-1] * 4)]
+        seconds = LATENCY + sizes / devices / THROUGHPUT
+        return float(((C1 / sizes + C2) * seconds).min())
+
+    found = recommend(law_points(), times(), 8)
+    faster = found.speed_up
+    assert faster.low < faster.value < faster.high
+    assert faster.value == pytest.approx(least(1) / least(8), rel=0.03)
+    size = found.choices.set_index("choice").loc["fastest", "batch_size"]
+    assert f"on 8 device(s), {size / 8:,.0f} per device: the goal" in str(found)
+    text = f"This is {faster.value:.2f} ({faster.low:.2f} to {faster.high:.2f}) times"
+    assert f"{text} as fast as the fastest on one device." in str(found)
+    # Nothing is known of one device, or one is all there is.
+    for alone in (
+        recommend(law_points(), times(8, sizes=SIZES[3:]), 8),
+        recommend(law_points(), times(), 1),
+    ):
+        assert not alone.abstains and alone.speed_up is None
+        assert "one device" not in str(alone)
+
+
 def test_conventions_are_multiples_of_the_critical_batch_size():
     choices = recommend(law_points(), times(), 1).choices.set_index("choice")
     critical = choices.loc["equal_marginal_gain", "batch_size"]
@@ -144,6 +168,8 @@ def test_a_recommendation_abstains_with_the_reason():
     per_example = times().assign(seconds=times()["batch_size"] / THROUGHPUT)
     plateau = law_points(c1=2e3, c2=4e3)
     assert "measure smaller batch sizes" in recommend(plateau, per_example, 1).abstains
+    plateau = law_points(c1=2e4, c2=4e3)
+    assert "measure smaller ones" in recommend(plateau, per_example, 1).abstains
     assert "cannot share a batch" in recommend(law_points(), times(), 2**14).abstains
 
 

@@ -153,7 +153,7 @@ def lines_of(axis):
 
 
 def test_curves_collapse_on_the_law():
-    scales = [(1e5, 400.0), (3e6, 20.0), (1e3, 7.0)]
+    scales = [(1e5, 400.0), (3e4, 900.0), (1e3, 7.0)]
     table = pd.concat(exact(*c, curve=str(k)) for k, c in enumerate(scales))
     [axis] = dps_tf.plot_collapsed(dps_tf.fit_table(table)).axes
     drawn = [line.get_xydata() for line in lines_of(axis)]
@@ -162,6 +162,20 @@ def test_curves_collapse_on_the_law():
         np.testing.assert_allclose(points[:, 1], 1 + 1 / points[:, 0], rtol=0.05)
     bars = [np.diff(s[:, 1]) for c in axis.collections for s in c.get_segments()]
     assert not np.any(bars)
+
+
+def test_a_curve_whose_end_is_a_bound_has_no_place(several):
+    fitted = dps_tf.fit_table(several)
+    bounds = [curve.curve for curve in fitted.curves if curve.fit.unresolved]
+    assert "no plateau" in bounds
+    figure = dps_tf.plot_collapsed(fitted)
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len(lines_of(figure.axes[0])) == len(fitted.curves) - len(bounds)
+    assert not set(names) & set(bounds)
+    assert names[-1] == f"{len(bounds)} left out: c1/c2 is a bound"
+    alone = dps_tf.fit_table(several[several["curve"] == "no plateau"])
+    [axis] = dps_tf.plot_collapsed(alone).axes
+    assert not lines_of(axis)
 
 
 def test_bars_are_brackets_and_noise():

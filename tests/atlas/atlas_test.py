@@ -109,9 +109,33 @@ def test_words_follow_from_the_numbers(atlas):
     )
 
 
+def test_residuals_at_the_largest_batch_size_are_those_of_the_fits():
+    """By hand from medians and constants; their mean is what is compared."""
+    found, fits = read("largest"), read("fits").set_index("curve")
+    for name in ("ResNet-50", "Llama 3.1 8B", "RetinaNet"):
+        last = medians(name).iloc[-1]
+        law = fits.loc[name, "c1"] / last.name + fits.loc[name, "c2"]
+        row = found.set_index("curve").loc[name]
+        assert row["octaves"] == pytest.approx(np.log2(last.mean() / law), abs=0.003)
+        assert row["over_critical"] == pytest.approx(
+            last.name / fits.loc[name, "critical"], rel=1e-3
+        )
+    bounds = fits[~(fits["critical_low"] > 0) | ~np.isfinite(fits["critical_high"])]
+    open_ends = set(bounds.index[~bounds["is_variant"]])
+    assert set(found[found["over_critical"].isna()]["curve"]) == open_ends
+    compared = read("comparisons").query("question == 'largest'")["value"].to_list()
+    means = [
+        2 ** rows[column].mean()
+        for _, rows in found.groupby("source")
+        for column in ("octaves", "predicted")
+    ]
+    assert compared == pytest.approx(means, rel=1e-3)
+
+
 def test_the_page_holds_the_tables_and_its_numbers(atlas):
     text = re.sub(r"\s+", " ", README.read_text(encoding="utf-8"))
-    shown = re.findall(r"^\| (?!curve|---).*$", README.read_text("utf-8"), re.MULTILINE)
+    rows = r"^\| (?!curve|---|K\\\*|the law|its pred).*$"
+    shown = re.findall(rows, README.read_text("utf-8"), re.MULTILINE)
     found = pd.read_csv(FOLDER / "table.csv", dtype=str)
     table = {f"| {' | '.join(row)} |" for row in found.to_numpy()}
     assert len(shown) == 6 and set(shown) <= table

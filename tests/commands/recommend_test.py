@@ -46,7 +46,7 @@ def test_the_tutorial_shows_what_the_command_prints(tmp_path):
     written = {path.name for path in (tmp_path / "decision").iterdir()}
     assert written == {"candidates.csv", "choices.csv", "recommendation.png"}
     fastest = pd.read_csv(tmp_path / "decision" / "choices.csv").iloc[0]
-    assert (fastest["batch_size"], fastest["devices"]) == (512, 8)
+    assert (fastest["batch_size"], fastest["devices"]) == (256, 4)
 
 
 def test_mistakes_are_one_sentence(tmp_path):

@@ -154,6 +154,8 @@ def _handles(curves: Curves, regimes: pd.DataFrame, beside: pd.DataFrame) -> lis
         handles.append(style.line_handle("perfect scaling", **dotted))
     if curves.fits:
         handles.append(style.line_handle("fit of c1/B + c2", color=style.MUTED))
+        further: dict[str, Any] = {"color": style.MUTED, "linewidth": 0.6}
+        handles.append(style.line_handle("a further study, 95 %", **further))
     if (curves.plot_rows["bound"] != "").any():
         hollow = style.mark_style(LineStyle(style.MUTED, "o", "-"), hollow=True)
         handles.append(style.line_handle("only a bound is known", **hollow))
@@ -164,7 +166,7 @@ def _handles(curves: Curves, regimes: pd.DataFrame, beside: pd.DataFrame) -> lis
         handles += [
             style.patch_handle("scales perfectly", facecolor=style.MUTED, **edge),
             style.patch_handle("diminishing returns", **hatched, **edge),
-            style.patch_handle("maximal data parallelism", facecolor="white", **edge),
+            style.patch_handle("plateau", facecolor="white", **edge),
             style.line_handle("c1/c2 with interval", linestyle="none", **diamond),
         ]
     return handles

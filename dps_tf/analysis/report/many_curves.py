@@ -16,7 +16,8 @@ _CURVE = np.geomspace(2.0**-12, 2.0**12, 400)
 def plot_collapsed(table: TableFit, columns: int = 3) -> Figure:
     """Returns K*/c2 against B/(c1/c2) of every curve, on the law, which is 1 + 1/x.
 
-    Constants are the medians of each curve alone. A bar is the bracket of K*, wider by
+    Constants are the medians of each curve alone. Curves whose c1/c2 is only a bound
+    have no place, and the legend counts them. A bar is the bracket of K*, wider by
     twice its noise. The legend has `columns`.
 
     >>> from pandas import DataFrame
@@ -25,12 +26,13 @@ def plot_collapsed(table: TableFit, columns: int = 3) -> Figure:
     >>> dps_tf.plot_collapsed(dps_tf.fit_table(table)).axes[0].get_xlabel()
     'B / (c1/c2)'
     """
-    styles = style.assign_styles(curve.curve for curve in table.curves)
-    ends = []
+    shown = [curve for curve in table.curves if not curve.fit.unresolved]
+    styles = style.assign_styles(curve.curve for curve in shown)
+    ends = [(0.1, 1.0), (10.0, 10.0)][: 2 * (not shown)]
     with style.styled():
         figure = style.new_figure(8.2, 5.2 + 0.2 * -(-len(styles) // columns))
         axis = figure.subplots()
-        for curve in table.curves:
+        for curve in shown:
             points, look = curve.fit.observations.located(), styles[curve.curve]
             c2, wide = curve.fit.c2.value, np.exp2(2 * points.noise)
             low = np.where(points.is_exact, points.high, points.low) / wide / c2
@@ -50,6 +52,9 @@ def plot_collapsed(table: TableFit, columns: int = 3) -> Figure:
         handles = [style.line_handle("1 + 1/x", color=style.INK, linewidth=1)]
         for name, look in styles.items():
             handles.append(style.line_handle(name, **style.mark_style(look)))
+        if left_out := len(table.curves) - len(shown):
+            text = f"{left_out} left out: c1/c2 is a bound"
+            handles.append(style.line_handle(text, linestyle="none"))
         style.legend_below(figure, handles, columns)
     return figure
 

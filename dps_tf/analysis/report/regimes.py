@@ -16,12 +16,12 @@ from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.wording import interval, number, with_interval
 
 BARS = (
-    "Bars: filled, perfect scaling; hatched, diminishing returns; open, maximal data "
-    "parallelism. Diamond: c1/c2."
+    "Bars: filled, perfect scaling; hatched, diminishing returns; open, the plateau. "
+    "Diamond: c1/c2."
 )
 DEFINITION = (
     f"Perfect scaling ends at B = {TOLERANCE:g} c1/c2 of the fit, where K* B = "
-    f"{1 + TOLERANCE:g} c1. Maximal data parallelism begins at B = c1/c2 / "
+    f"{1 + TOLERANCE:g} c1. The plateau begins at B = c1/c2 / "
     f"{TOLERANCE:g}, where K* = {1 + TOLERANCE:g} c2, if the points are flat there "
     "too. Between the two returns diminish. The line of the diamond is the interval of "
     "c1/c2; all is drawn within the measured batch sizes, with an arrow at their end "
