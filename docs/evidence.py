@@ -20,8 +20,8 @@ from dps_tf.analysis.paired_ratios import PairedRatio
 from dps_tf.analysis.tables import Floats
 from dps_tf.analysis.wording import number, with_interval
 
-UNTOLD = "not told apart"
-KINDS = ("agrees", "does not", UNTOLD, "not measured")
+REFUTED, UNTOLD = "does not", "not told apart"
+KINDS = ("agrees", REFUTED, UNTOLD, "not measured")
 SIDES = ("higher", "lower")
 NOT_HIGHER = "not higher"
 SIGNIFICANT = 0.05
@@ -115,7 +115,7 @@ def word(found: Evidence, p_adjusted: float, claim: str, margin: float) -> str:
         NOT_HIGHER: (found.high < margin, differs and side == "higher"),
     }.get(claim, (differs and side == claim, differs and side != claim))
     if agrees or refuted:
-        return "agrees" if agrees else "does not"
+        return "agrees" if agrees else REFUTED
     if claim == NOT_HIGHER and np.isfinite(found.high):
         return f"not told apart, at most {found.high:.3g}"
     if np.isinf(found.within):

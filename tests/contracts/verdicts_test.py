@@ -149,6 +149,44 @@ def test_comparisons_get_their_words_and_families_are_adjusted_together(
     assert found["needed"][2].endswith("seeds are needed")
 
 
+@pytest.mark.parametrize(
+    ("words", "verdict", "decides"),
+    [
+        (["agrees", "agrees"], "agrees", "0: 1"),
+        (["not told apart within 3"] * 2, "not told apart", "0: 1"),
+        (["not told apart", "agrees"], "agrees 1, not told apart 1", "1: 2"),
+        (["not told apart", "does not"], "**does not 1**, not told apart 1", "1: 2"),
+        (
+            ["not told apart within 2", "does not", "agrees", "agrees"],
+            "agrees 2, **does not 1**, not told apart 1",
+            "*agrees*, 2: 3; *does not*, 1: 2",
+        ),
+    ],
+)
+def test_a_row_shows_the_comparison_that_decides_it(words, verdict, decides):
+    claim = {"claim": "c", "statement": "S.", "where": "W", "source": "x", "page": "y"}
+    names = [str(n) for n in range(len(words))]
+    compared = [{"claim": "c", "comparison": name, "of": name} for name in names]
+    found = {name: int(name) + 1 for name in names}
+    told = [{"claim": "c", "word": word} for word in words]
+    row = documents().verdicts([claim], compared, found, told).splitlines()[-1]
+    assert row == f"| S. | {verdict} | {decides} | W | [x](y) |"
+
+
+def test_every_row_of_the_page_has_a_comparison_of_its_verdict():
+    """By hand from evidence.csv: the number of a row is of a word that the row has."""
+    evidence, page = rows("evidence"), (FOLDER / "README.md").read_text("utf-8")
+    for _, claim in rows("claims").iterrows():
+        [row] = [
+            x for x in page.splitlines() if x.startswith(f"| {claim['statement']}")
+        ]
+        mine = evidence[evidence["claim"] == claim["claim"]]
+        for kind in ("agrees", "does not"):
+            of_kind = mine[mine["word"].str.startswith(kind)]
+            shown = [f"{name}: " in row for name in of_kind["comparison"]]
+            assert any(shown) == bool(len(of_kind)), row
+
+
 def test_a_bound_has_no_value(records):
     columns, estimate = module("records").columns, module("evidence").Estimate
     assert columns("c1", estimate(2.0, 1.0, 4.0)) == {
