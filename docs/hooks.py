@@ -91,6 +91,26 @@ def _file(config: Any, place: str, path: Path) -> File:
     return File.generated(config, place, abs_src_path=str(path))
 
 
+_OUTSIDE = re.compile(r"\]\((?:\.\./)+(gin_configs|docs/pages)/([^)#]*)")
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Returns a page whose links between gin_configs/ and docs/ are those of the site.
+
+    They are written so that they lead somewhere in a checkout, too.
+    """
+    top = "../" * page.file.src_uri.count("/")
+
+    def moved(match: re.Match[str]) -> str:
+        folder, place = match.groups()
+        name = place.removesuffix(".csv")
+        place = f"tables/{name}.md" if name in TABLES else place
+        place = "verdicts.md" if place == "README.md" else place
+        return f"]({top}{place if folder == 'docs/pages' else f'results/{place}'}"
+
+    return _OUTSIDE.sub(moved, markdown)
+
+
 def on_page_content(html: str, **_: Any) -> str:
     """Returns a page whose equations are MathML, which browsers draw by themselves."""
 

@@ -8,6 +8,7 @@ tables and captions have limits of their own.
 from __future__ import annotations
 
 import csv
+import os
 import re
 from pathlib import Path
 
@@ -87,6 +88,20 @@ def test_a_page_is_short_and_so_are_its_sentences(page):
 
 def test_all_documents_together_are_short():
     assert sum(len(text.split()) for text in pages().values()) <= MOST_TOGETHER
+
+
+REFERENCE = ("gin", "parts", "columns", "commands")
+"""Pages that the site makes from the code."""
+
+
+@pytest.mark.parametrize("page", pages())
+def test_links_lead_somewhere_in_a_checkout(page):
+    text = re.sub(r"^```.*?^```", "", pages()[page], flags=re.MULTILINE | re.DOTALL)
+    made = {f"docs/pages/reference/{name}.md" for name in REFERENCE}
+    for link in re.findall(r"\]\((?!https?:)([^)\s#]+)", text):
+        place = (SOURCE_TREE / page).parent / link
+        known = os.path.relpath(place, SOURCE_TREE)
+        assert place.exists() or known in made, f"{page} links to {link}"
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if "gin_configs/" in page])
