@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 from dps_tf.core.errors import UserError, is_number, is_whole
 
+_LEAST_SINGLE, _MOST_SINGLE = (
+    float(number) for number in (np.finfo(np.float32).tiny, np.finfo(np.float32).max)
+)
 _COMPARISONS: dict[tuple[str, bool], tuple[str, Callable[[Any, float], Any]]] = {
     ("minimize", True): ("<=", operator.le),
     ("minimize", False): ("<", operator.lt),
@@ -181,7 +184,11 @@ class Goal:
         """
         _, compare = _COMPARISONS[self.direction, self.inclusive]
         met = compare(value, self.threshold) & (abs(value) < math.inf)
-        is_equal = value == float(np.float32(self.threshold))
+        # Beyond the range of single precision a threshold has no neighbour in it.
+        single = self.threshold
+        if _LEAST_SINGLE <= abs(single) <= _MOST_SINGLE:
+            single = float(np.float32(single))
+        is_equal = value == single
         return met | is_equal if self.inclusive else met & (is_equal ^ True)
 
     def check_unit(self, values: Any) -> None:

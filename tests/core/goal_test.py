@@ -56,6 +56,15 @@ def test_a_goal_is_one_comparison(goal, value):
         assert goal.reaches(x) == is_met == goal.is_met([x])
 
 
+@pytest.mark.parametrize("threshold", [3.7e-82, 1e-44, -1e-50, 1e39, -1e300])
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_a_threshold_beyond_single_precision_equals_itself_alone(threshold, direction):
+    goal = Goal(LOSS, threshold, direction)
+    for value in (0.0, 1.4e-45, math.inf, -math.inf, threshold):
+        met = value <= threshold if direction == "minimize" else value >= threshold
+        assert goal.reaches(value) == (met and math.isfinite(value))
+
+
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 @pytest.mark.parametrize("inclusive", [True, False])
 def test_an_array_is_compared_value_by_value(direction, inclusive):
