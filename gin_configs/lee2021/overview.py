@@ -7,7 +7,8 @@ reads tables beside this file and writes three figures. From `*_curves.csv`:
 2021) and a curve for each sparsity; lines are c1/B + c2 by a joint fit of each data
 set, dotted ones perfect scaling. `constants.png` has c1 and c2 of SGD over those of the
 dense network, by that fit, with 95 % intervals.
-From `causes_measurements.csv`: `causes_sparsity.png` has what may be the causes, over
+`hollow_marks.csv` has why each hollow mark of the overview is a bound. From
+`causes_measurements.csv`: `causes_sparsity.png` has what may be the causes, over
 those in the dense network, at equal steps and at equal training loss.
 """
 
@@ -62,6 +63,33 @@ def observations(cells: pd.DataFrame) -> dict[str, Observations]:
             for curve in observations_by_curve(rows, seeds_together=True).values()
         }
     )
+
+
+def hollow_marks(folder: Path = HERE) -> pd.DataFrame:
+    """Returns a row for each cell whose K* is an upper bound, with the reason.
+
+    Columns: data_set, optimizer, sparsity, seed, batch_size, at_most (steps), winner
+    (the metaparameter at an end of its range, with its value) and reason.
+    """
+    rows = []
+    for name, cells in tables(folder).items():
+        for cell in cells[cells["at_boundary"].notna()].to_dict("records"):
+            names = str(cell["at_boundary"]).split(", ")
+            winner = ", ".join(f"{n} {cell[n]:.4g}" for n in names)
+            rows.append(
+                {
+                    "data_set": DATA_SETS[name],
+                    "optimizer": cell["optimizer"],
+                    "sparsity": cell["sparsity"],
+                    "seed": cell["seed"],
+                    "batch_size": cell["batch_size"],
+                    "at_most": cell["steps_to_result"],
+                    "winner": winner,
+                    "reason": f"the best trial lies at the end of the published range "
+                    f"of {cell['at_boundary']}: beyond it fewer steps may do",
+                }
+            )
+    return pd.DataFrame(rows)
 
 
 def curves_by_sparsity(
@@ -197,6 +225,7 @@ def _against_sparsity(ratios: pd.DataFrame) -> style.Figure:
 
 
 if __name__ == "__main__":
+    hollow_marks().to_csv(HERE / "hollow_marks.csv", index=False)
     draw().savefig(HERE / "overview.png", dpi=90)
     draw_constants().savefig(HERE / "constants.png", dpi=90)
     draw_causes().savefig(HERE / "causes_sparsity.png", dpi=90)

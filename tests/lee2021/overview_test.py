@@ -36,6 +36,22 @@ def marks(axis):
     }
 
 
+def test_each_bound_of_the_tables_has_its_reason(overview):
+    found = overview.hollow_marks()
+    recorded = read_csv(SCRIPT.parent / "hollow_marks.csv")
+    pd.testing.assert_frame_equal(recorded, found, check_dtype=False)
+    for name, title in overview.DATA_SETS.items():
+        cells = read_csv(SCRIPT.parent / f"{name}_curves.csv")
+        bounds = cells.dropna(subset=["at_boundary"])
+        own = found[found["data_set"] == title]
+        assert list(own["at_most"]) == list(bounds["steps_to_result"])
+        for (_, cell), winner in zip(bounds.iterrows(), own["winner"], strict=True):
+            assert winner.split()[0] == cell["at_boundary"]
+            assert float(winner.split()[1]) == pytest.approx(
+                cell[cell["at_boundary"]], rel=1e-3
+            )
+
+
 def test_each_cell_is_a_mark_in_the_panel_of_its_optimizer(overview, monkeypatch):
     monkeypatch.setattr(overview, "joint_fit", lambda points: {})  # takes a minute
     shown = panels(overview.draw())
