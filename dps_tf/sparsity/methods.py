@@ -135,10 +135,18 @@ def check_reachable(
     network: keras.Model, dataset: Dataset, cell: Cell, pruning: Pruning
 ) -> None:
     """Raises UserError for a sparsity that a selection cannot reach in a network."""
-    reader = SPARSITY_METHODS[cell.sparsity_method].reader
-    asked = cell.sparsity_method, {}, reader, cell.sparsity, pruning, {}
-    scores = [np.ones(variable.shape) for variable in network.trainable_variables]
-    MaskRequest(network, (), dataset, *asked).select(scores)
+    request = MaskRequest(
+        network,
+        (),
+        dataset,
+        cell.sparsity_method,
+        {},
+        SPARSITY_METHODS[cell.sparsity_method].reader,
+        cell.sparsity,
+        pruning,
+        {},
+    )
+    request.select([np.ones(weight.shape) for weight in network.trainable_variables])
 
 
 @own_settings()
