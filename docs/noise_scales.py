@@ -19,7 +19,6 @@ from dps_tf.analysis.law import LEVEL, Distribution
 from dps_tf.analysis.report.curves import curves_of, of_curve
 from dps_tf.analysis.report.law import fits_of
 from dps_tf.analysis.report.measurements import averaged, mean_scale
-from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.tables import Floats
 
 TABLES = (
@@ -59,15 +58,15 @@ def measured_curves(
     cells of a curve is geometric, as in the report. `measurements` have the schema
     MEASUREMENTS; `prefix` is empty for the Euclidean scale or `optimizer_`.
     """
-    curves = curves_of(cells, naming(cells))
+    curves = curves_of(cells)
     averages = averaged(curves, measurements, prefix)
     found = [
         Curve(
-            f"{study} {panel}",
-            mean_scale(of_curve(averages, panel, curve)),
+            f"{study} {curves.labels[key].panel}",
+            mean_scale(of_curve(averages, key)),
             fit.posterior.critical_batch_size,
         )
-        for (panel, curve), fit in fits_of(curves).items()
+        for key, fit in fits_of(curves).items()
     ]
     return [curve for curve in found if np.isfinite(curve.noise)]
 

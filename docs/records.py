@@ -147,7 +147,7 @@ class Tables:
         """Returns the law of one curve in the joint fit of its table."""
         return joint_fit(independent(study, self.curves(study), curve))[curve]
 
-    def _ratio(self, study: str, curve: str, reference: str) -> CurveRatio:
+    def _ratio(self, study: str, curve: str, reference: str) -> CurveRatio[str]:
         """Returns c1, c2 and c1/c2 of a curve over a reference, by a joint fit."""
         curves = independent(study, self.curves(study), reference)
         pairs, searches = [(curve, reference)], self._searches(study)

@@ -120,11 +120,13 @@ class TableFit:
     searches: Mapping[str, str] | None = None
 
     @cached_property
-    def comparison(self) -> law.Comparison | None:
+    def comparison(self) -> law.Comparison[str] | None:
         """Ratios in a joint fit, if two or more curves are `joinable`."""
         return self.compare() if len(self.joinable) > 1 else None
 
-    def compare(self, pairs: list[tuple[str, str]] | None = None) -> law.Comparison:
+    def compare(
+        self, pairs: list[tuple[str, str]] | None = None
+    ) -> law.Comparison[str]:
         """Returns ratios of (curve, reference) in a joint fit of the curves of pairs.
 
         Without pairs every curve is compared with the reference. p are adjusted for

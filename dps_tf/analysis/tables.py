@@ -206,6 +206,25 @@ def _codes(frame: pd.DataFrame, rows: pd.DataFrame, keys: Sequence[str]) -> Code
     return np.asarray(places, np.int64)
 
 
+class RowsByCell:
+    """The rows of a table by cell, grouped once."""
+
+    def __init__(
+        self, table: pd.DataFrame, cells: pd.DataFrame, columns: Sequence[str]
+    ) -> None:
+        """Groups the rows of a table; each must belong to one of the cells."""
+        self._table = table[list(columns)]
+        self._rows = self._table.groupby(cell_codes(table, cells)).indices
+        self._key = study_key(cells)
+        keys = cells[self._key].itertuples(index=False, name=None)
+        self._place = {key: place for place, key in enumerate(keys)}
+
+    def of(self, cell: Mapping[Any, Any]) -> pd.DataFrame:
+        """Returns the rows of a cell, in their order in the table."""
+        place = self._place[tuple(cell[name] for name in self._key)]
+        return self._table.iloc[self._rows.get(place, [])]
+
+
 def winner_at_end(results: pd.DataFrame) -> Bools:
     """Returns of which cells the best trial lies at an end of its range.
 

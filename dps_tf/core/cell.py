@@ -31,7 +31,8 @@ def checked_name(kind: str, name: str) -> str:
 class Curve:
     """The cells that are equal in all but the batch size and the seed.
 
-    The attributes are those of `Cell`. A label is made where a curve is drawn.
+    `precision` and `goal` are empty where all curves have the same; the other
+    attributes are those of `Cell`. A label is made where a curve is drawn.
     """
 
     workload: str
@@ -39,6 +40,35 @@ class Curve:
     sparsity_method: str
     sparsity: float
     axes: tuple[tuple[str, str], ...] = ()
+    precision: str = ""
+    goal: str = ""
+
+    @classmethod
+    def of(cls, row: Mapping[Any, Any]) -> Curve:
+        """Returns the curve of a row of a table that has the columns of a cell.
+
+        >>> row = Cell("mlp", "sgd", "none", 0, 64, 0.0).to_json()
+        >>> Curve.of({**row, "goal": "error < 0.1"}).goal
+        'error < 0.1'
+        """
+        texts = {name: row[name] for name in cell_key(row) if is_axis(name)}
+        # A cell without the axis has an empty text, which a CSV file reads as NaN.
+        axes = tuple((k, str(v)) for k, v in texts.items() if v == v and v != "")
+        return cls(
+            workload=str(row["workload"]),
+            optimizer=str(row["optimizer"]),
+            sparsity_method=str(row["sparsity_method"]),
+            sparsity=float(row["sparsity"]),
+            axes=axes,
+            precision=str(row.get("precision", "")),
+            goal=str(row.get("goal", "")),
+        )
+
+    @property
+    def values(self) -> dict[str, str | float]:
+        """The attributes by name, and each further axis by its name."""
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**named, **dict(named.pop("axes"))}
 
     @property
     def is_pruned(self) -> bool:
@@ -109,8 +139,7 @@ class Cell:
         >>> cell.curve == Cell("mlp", "sgd", "none", 1, 128, 0.0).curve
         True
         """
-        names = [field.name for field in fields(Curve)]
-        return Curve(**{name: getattr(self, name) for name in names})
+        return Curve.of(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """Returns the identity columns of the result tables, for `from_json`."""

@@ -25,10 +25,10 @@ from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.law import LawFit, Observations, compare, joinable, joint_fit
 from dps_tf.analysis.paired_ratios import paired_ratios, with_theory_products
 from dps_tf.analysis.report import style
-from dps_tf.analysis.report.curves import Curves, fit_lines, plot_rows_of
+from dps_tf.analysis.report.curves import fit_lines, labelled, labels_of, plot_rows_of
 from dps_tf.analysis.report.drawing import draw_steps_to_result, small_axes
-from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.tables import study_key
+from dps_tf.core import Curve
 
 HERE = Path(__file__).parent
 DATA_SETS = {
@@ -54,11 +54,11 @@ def tables(folder: Path) -> dict[str, pd.DataFrame]:
     return {name: read_csv(file) for name, file in files.items() if file.exists()}
 
 
-def observations(cells: pd.DataFrame) -> dict[str, Observations]:
-    """Returns what the joint fit of a data set has, as `sgd 0.9`."""
+def observations(cells: pd.DataFrame) -> dict[tuple[str, float], Observations]:
+    """Returns what the joint fit of a data set has, by optimizer and sparsity."""
     return joinable(
         {
-            f"{optimizer} {sparsity:g}": curve
+            (str(optimizer), float(sparsity)): curve
             for (optimizer, sparsity), rows in cells.groupby(["optimizer", "sparsity"])
             for curve in observations_by_curve(rows, seeds_together=True).values()
         }
@@ -93,21 +93,14 @@ def hollow_marks(folder: Path = HERE) -> pd.DataFrame:
 
 
 def curves_by_sparsity(
-    cells: pd.DataFrame, optimizer: str, fits: Mapping[str, LawFit]
-) -> Curves:
-    """Returns the curves of one panel, each with the name of its sparsity."""
-    named = naming(cells)
-    cells = named.name(cells)
-    names = cells.groupby("curve")["sparsity"].first().map("{:g}".format)
-    rows = plot_rows_of(cells)
-    rows["curve"] = rows["curve"].map(names)
-    [panel] = rows["panel"].unique()
-    of_panel = {
-        (panel, name): fits[f"{optimizer} {name}"]
-        for name in names
-        if f"{optimizer} {name}" in fits
-    }
-    return Curves(named, cells, rows, of_panel)
+    cells: pd.DataFrame, fits: Mapping[tuple[str, float], LawFit]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Returns what is drawn of the curves of an optimizer, and their fits."""
+    labels = labels_of(map(Curve.of, cells.to_dict("records")))
+    rows = plot_rows_of(labelled(cells, labels))
+    rows["curve"] = [f"{key.sparsity:g}" for key in rows["key"]]
+    by_curve = {key: fits.get((key.optimizer, key.sparsity)) for key in labels}
+    return rows, fit_lines(rows, {k: fit for k, fit in by_curve.items() if fit})
 
 
 def draw(folder: Path = HERE) -> style.Figure:
@@ -134,10 +127,8 @@ def draw(folder: Path = HERE) -> style.Figure:
                     style.log2_axis(axis, "y")
                     axis.text(0.4, 0.5, "not measured", transform=axis.transAxes)
                     continue
-                curves = curves_by_sparsity(of_panel, optimizer, fits)
-                [panel] = curves.plot_rows["panel"].unique()
-                lines = fit_lines(curves, panel)
-                draw_steps_to_result(axis, curves.plot_rows, lines, line_styles)
+                rows, lines = curves_by_sparsity(of_panel, fits)
+                draw_steps_to_result(axis, rows, lines, line_styles)
             drawn = [axis.get_ylim() for axis in of_row if axis.has_data()]
             ends = {"xlim": (0.75 * sizes[0], 1.3 * sizes[-1])}
             for axis in of_row:
@@ -158,13 +149,13 @@ def constants(cells: pd.DataFrame) -> pd.DataFrame:
     none without two such curves.
     """
     curves = observations(cells)
-    of_sgd = {f"sgd {sparsity:g}": sparsity for sparsity in SPARSITIES}
-    pairs = [(name, "sgd 0") for name in [*of_sgd][1:] if name in curves]
-    if "sgd 0" not in curves or not pairs:
+    dense = "sgd", 0.0
+    pairs = [(("sgd", s), dense) for s in SPARSITIES[1:] if ("sgd", s) in curves]
+    if dense not in curves or not pairs:
         return pd.DataFrame()
     ratios = compare(curves, pairs=pairs).to_frame()
     kept = ratios[ratios["quantity"].isin(["c1", "c2"])]
-    sparsity = kept["curve"].map(of_sgd)
+    sparsity = [sparsity for _, sparsity in kept["curve"]]
     return kept.assign(sparsity=sparsity)[
         ["sparsity", "quantity", "ratio", "low", "high"]
     ]

@@ -27,7 +27,6 @@ from dps_tf.analysis.report.measurements import (
     beside_critical,
     measured_on_best,
 )
-from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.tables import study_key
 
 HERE = Path(__file__).parent
@@ -60,10 +59,8 @@ def compared(tables: Sequence[Path]) -> pd.DataFrame:
         cells = read_csv(path.with_name(f"{path.name}.csv"))
         names = [*study_key(wide), "trial", "step", "examples"]
         long = wide.melt(names, var_name="quantity", value_name="value")
-        curves = curves_of(cells, naming(cells))
-        fits, labels = fits_of(curves), curves.titles(curves.cells)
-        of_curves = curves.cells[["optimizer", "sparsity"]].assign(label=labels)
-        of_curves = of_curves.drop_duplicates()
+        curves = curves_of(cells)
+        fits = fits_of(curves)
         for prefix in GEOMETRIES:
             if f"{prefix}noise_scale" not in wide:
                 continue
@@ -74,7 +71,8 @@ def compared(tables: Sequence[Path]) -> pd.DataFrame:
                 averaged(curves, long, prefix),
                 fits,
             )
-            rows = rows.merge(of_curves, on="label")
+            for name in ("optimizer", "sparsity"):
+                rows[name] = [getattr(key, name) for key in rows["key"]]
             found.append(rows.assign(prefix=prefix, table=path.name))
     return pd.concat(found, ignore_index=True)
 

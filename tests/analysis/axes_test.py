@@ -10,7 +10,6 @@ import pytest
 
 from dps_tf.analysis import fit_table, loading, report
 from dps_tf.analysis.report.curves import comparable, curves_of, effects
-from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.report.results import terminal_table
 from dps_tf.analysis.tables import study_key
 from tests.analysis.few_sections import draw_only
@@ -71,19 +70,19 @@ def test_sweeps_with_and_without_an_axis_are_read_together(tables, tmp_path):
 
 
 def test_a_curve_is_equal_in_all_but_the_batch_size(tables):
-    found = naming(tables.results)
-    names = list(dict.fromkeys(found.cells["curve"]))
+    curves = curves_of(tables.results, tables.studies)
+    names = list(dict.fromkeys(curves.cells["curve"]))
     assert names == ["sgd", "sgd, width 8", "sgd, width 16", "momentum, width 16"]
-    curves = curves_of(tables.results, found, tables.studies)
-    assert {curve for _, curve in curves.fits} == set(names)
+    assert set(map(curves.title, curves.fits)) == set(names)
     sizes = curves.cells.groupby("curve")["batch_size"].agg(list)
     assert all(each == [64, 256, 1024] for each in sizes)
 
 
 def test_an_effect_is_a_pair_of_curves_that_differ_in_one_axis(tables):
-    curves = curves_of(tables.results, naming(tables.results))
-    [keys] = comparable(curves).values()
-    assert effects(curves, keys) == [
+    curves = curves_of(tables.results)
+    [keys] = comparable(curves)
+    pairs = [tuple(map(curves.title, pair)) for pair in effects(keys)]
+    assert pairs == [
         ("momentum, width 16", "sgd, width 16"),
         ("sgd, width 8", "sgd"),
         ("sgd, width 16", "sgd"),

@@ -18,7 +18,7 @@ from scipy.stats import t
 from dps_tf.analysis import loading
 from dps_tf.analysis.fit_table import fit_table
 from dps_tf.analysis.law import Observations, compare
-from dps_tf.analysis.report import curves, law, naming
+from dps_tf.analysis.report import curves, law
 from dps_tf.core import UserError
 from tests.made_up.sweeps import Sweep, make
 from tests.packaging.source_tree import SOURCE_TREE
@@ -143,9 +143,7 @@ def test_report_fit_and_documents_give_the_same_table(tmp_path, monkeypatch):
         "16 points in 2 dimensions against 16 points in 1 dimension"
     }
     of_fit = fit_table(tables.results, reference="optimizer sgd").comparison.to_frame()
-    named = naming.naming(tables.results)
-    of_curves = curves.curves_of(tables.results, named, tables.studies)
-    [of_report] = law.joint_fits(of_curves).values()
+    [of_report] = law.joint_fits(curves.curves_of(tables.results, tables.studies))
     numbers = ["ratio", "low", "high", "probability", "p_adjusted", "within"]
     for frame in (of_fit, of_report.to_frame()):
         np.testing.assert_allclose(frame[numbers], wanted[numbers], rtol=1e-9)

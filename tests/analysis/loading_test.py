@@ -10,7 +10,7 @@ import pytest
 
 from dps_tf.analysis import loading
 from dps_tf.analysis.repeats import spread_over_seeds
-from dps_tf.analysis.report.naming import naming
+from dps_tf.analysis.report.curves import curves_of
 from dps_tf.core import UserError
 from dps_tf.store import StoredTables
 from tests.made_up.specifications import ENVIRONMENT, ERROR
@@ -88,7 +88,7 @@ def test_one_sweep_may_hold_cells_of_several_precisions(tmp_path):
         table = getattr(tables, name)
         expected = table["batch_size"].map({32: "float32", 64: HALF})
         assert table["precision"].tolist() == expected.tolist()
-    names = naming(tables.results).cells
+    names = curves_of(tables.results).cells
     assert dict(zip(names["curve"], names["batch_size"], strict=True)) == {
         "sparsity 0, float32": 32,
         f"sparsity 0, {HALF}": 64,

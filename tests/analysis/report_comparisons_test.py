@@ -9,7 +9,7 @@ import pytest
 from dps_tf.analysis import loading
 from dps_tf.analysis.fit_table import fit_table
 from dps_tf.analysis.law import Observations, compare
-from dps_tf.analysis.report import assembly, curves, law, naming, regimes, write_report
+from dps_tf.analysis.report import assembly, curves, law, regimes, write_report
 from dps_tf.analysis.report.content import ReportContext
 from dps_tf.analysis.report.curves import effects
 from dps_tf.analysis.report.measurements import smoothness_part
@@ -28,8 +28,12 @@ def grid() -> tuple[loading.Tables, curves.Curves]:
     """Returns SGD with 24 points and Nesterov with 64, each dense and at 0.9."""
     other = dataclasses.replace(GRID, optimizers=("nesterov",), points=64)
     tables = make(GRID, other)
-    named = naming.naming(tables.results)
-    return tables, curves.curves_of(tables.results, named, tables.studies)
+    return tables, curves.curves_of(tables.results, tables.studies)
+
+
+def named_pairs(found, keys):
+    """Returns the pairs of `effects` as titles of curves."""
+    return [tuple(map(found.title, pair)) for pair in effects(keys)]
 
 
 def test_the_plain_optimizer_comes_first(grid):
@@ -44,7 +48,7 @@ def test_the_plain_optimizer_comes_first(grid):
 
 def test_ratios_are_of_curves_that_differ_in_one_thing(grid):
     keys = list(grid[1].fits)
-    assert effects(grid[1], keys) == [
+    assert named_pairs(grid[1], keys) == [
         ("sgd, sparsity 0.9", "sgd, sparsity 0"),
         ("nesterov, sparsity 0.9", "nesterov, sparsity 0"),
         ("nesterov, sparsity 0", "sgd, sparsity 0"),
@@ -52,7 +56,8 @@ def test_ratios_are_of_curves_that_differ_in_one_thing(grid):
     ]
     # Without a partner for the second, there is one comparison left, of two things.
     unlike = [keys[0], keys[3]]
-    assert effects(grid[1], unlike) == [("nesterov, sparsity 0.9", "sgd, sparsity 0")]
+    [pair] = named_pairs(grid[1], unlike)
+    assert pair == ("nesterov, sparsity 0.9", "sgd, sparsity 0")
 
 
 def test_a_short_curve_has_the_row_of_its_joint_fit(grid):
@@ -62,7 +67,7 @@ def test_a_short_curve_has_the_row_of_its_joint_fit(grid):
     joint = law.joint_fits(short)
     assert joint == law.joint_fits(grid[1])
     first, *others = law.fit_table(short, joint).frame.to_dict("records")
-    [fit] = [each.fits["sgd, sparsity 0"] for each in joint.values()]
+    [fit] = [each.fits[keys[0]] for each in joint]
     assert first["curve"] == "sgd, sparsity 0" and first["exponent"].text == ""
     assert first["c1"].text == law.constants(fit)["c1"].text
     whole = law.fit_table(grid[1], joint).frame.to_dict("records")
@@ -70,19 +75,20 @@ def test_a_short_curve_has_the_row_of_its_joint_fit(grid):
 
 
 def test_what_moves_is_what_was_moved(grid):
-    [joint] = law.joint_fits(grid[1]).values()
-    moved = {(r.curve, r.reference): r.moves for r in joint.ratios}
+    [joint] = law.joint_fits(grid[1])
+    title = grid[1].title
+    moved = {(title(r.curve), title(r.reference)): r.moves for r in joint.ratios}
     for optimizer in ("sgd", "nesterov"):
         dense = f"{optimizer}, sparsity 0"
         assert "c1" in moved[f"{optimizer}, sparsity 0.9", dense]
     assert moved["nesterov, sparsity 0", "sgd, sparsity 0"] == ("c2",)
-    table = law.joint_table(grid[1], {"": joint}).frame
+    table = law.joint_table(grid[1], [joint]).frame
     told = table.set_index(["curve", "reference"])
     row = told.loc[("nesterov, sparsity 0", "sgd, sparsity 0")]
     assert row["moves"] == "c2 down"
     searches = "64 points in 2 dimensions against 24 points in 1 dimension"
     assert row["searches"] == searches
-    sentences = law.effect_sentences(grid[1], {"": joint})
+    sentences = law.effect_sentences(ReportContext(*grid, None, [joint]))
     assert sentences[2].endswith(f"c2 moves, c1 not for sure ({searches}).")
     assert sentences[0].endswith("c1 moves, c2 not for sure.")
 
@@ -113,11 +119,11 @@ def test_a_ratio_that_may_be_one_moves_nothing():
 
 def test_every_comparison_names_points_and_dimension(grid):
     tables, found = grid
-    told = summary(found, regimes.regimes_of(found))[-1]
+    told = summary(ReportContext(*grid, regimes.regimes_of(found), ()))[-1]
     assert "relative to sgd, sparsity 0:" in told
     assert "best of 24 points in 1 dimension for sgd, sparsity 0" in told
     assert "of 64 points in 2 dimensions for nesterov, sparsity 0" in told
-    fits = law.fit_table(found, {}).frame
+    fits = law.fit_table(found, ()).frame
     assert fits["search"].tolist() == [
         *["24 points in 1 dimension"] * 2,
         *["64 points in 2 dimensions"] * 2,
@@ -126,11 +132,11 @@ def test_every_comparison_names_points_and_dimension(grid):
 
 def test_smoothness_of_winners_is_shown_without_a_mean_or_a_ratio(grid):
     tables, found = grid
-    context = ReportContext(tables, found, None, {})
+    context = ReportContext(tables, found, None, ())
     part = smoothness_part(context)
     assert [item.name for item in part.illustrations] == ["smoothness"] or len(
         part.illustrations
-    ) == len(found.naming.panels)
+    ) == len(found.panels)
     assert not part.tables
     assert "does not enter c2" in " ".join(part.paragraphs)
 
@@ -158,14 +164,13 @@ def test_precisions_are_curves_of_their_own_and_the_report_says_which(
 ):
     pair = dataclasses.replace(GRID, sparsities=(0.0, 0.9), batch_sizes=(16, 64, 256))
     tables = make(pair, dataclasses.replace(pair, precision=HALF))
-    named = naming.naming(tables.results)
-    found = curves.curves_of(tables.results, named, tables.studies)
+    found = curves.curves_of(tables.results, tables.studies)
     names = ["sparsity 0, float32", f"sparsity 0, {HALF}"]
     names += ["sparsity 0.9, float32", f"sparsity 0.9, {HALF}"]
     assert list(dict.fromkeys(found.cells["curve"])) == names
     assert found.plot_rows["repeats"].eq(1).all() and len(found.plot_rows) == 12
     # Sparsities are compared in one precision, precisions at one sparsity.
-    assert effects(found, list(found.fits)) == [
+    assert named_pairs(found, list(found.fits)) == [
         (names[2], names[0]),
         (names[3], names[1]),
         (names[1], names[0]),

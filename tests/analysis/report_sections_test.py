@@ -18,10 +18,10 @@ from dps_tf.analysis.report import (
     headline,
     law,
     learning_curves,
-    naming,
     pruning,
 )
 from dps_tf.analysis.report import repeats as report_repeats
+from dps_tf.analysis.report.curves import curves_of
 from dps_tf.analysis.step_times import recorded_step_times
 from dps_tf.core import CELL_KEY, UserError
 from dps_tf.store import StoredTables
@@ -217,8 +217,8 @@ def test_effects_are_ratios_of_curves_that_differ_in_one_axis():
     found = context_of(make(sweep)).curves
     joint = law.joint_fits(found)
     table = effects.effects_of(found, joint)
-    [fit] = joint.values()
-    by_names = {(r.curve, r.reference): r for r in fit.ratios}
+    [fit] = joint
+    by_names = {(found.title(r.curve), found.title(r.reference)): r for r in fit.ratios}
     of_sgd = table["curve"].str.startswith("sgd")
     sparser = table[of_sgd & (table["axis"] == "sparsity")]
     assert sparser["value"].tolist() == ["0.5", "0.9"]
@@ -243,7 +243,7 @@ def test_labels_let_sweeps_of_the_same_cells_lie_side_by_side(tmp_path):
     with pytest.raises(UserError, match="1 labels for 2 sweeps"):
         loading.load(*folders, labels=["a"])
     tables = loading.load(*folders, labels=["mine", "theirs"])
-    found = naming.naming(tables.results)
+    found = curves_of(tables.results)
     assert list(found.line_styles) == ["label mine", "label theirs"]
     assert len(found.panels) == 1
     first, last = (w for sweep in tables.sweeps[:1] for w in sweep.written)

@@ -17,7 +17,7 @@ import pytest
 
 from dps_tf.analysis import loading, report
 from dps_tf.analysis.published import read_published
-from dps_tf.analysis.report import curves, naming, page, regimes
+from dps_tf.analysis.report import curves, page
 from dps_tf.analysis.report.assembly import assemble
 from dps_tf.analysis.report.cautions import cautions
 from dps_tf.analysis.report.content import CAPTION, Caution, Report, ReportContext
@@ -333,16 +333,14 @@ def test_sentence_says_range_law_and_regimes(pair):
 
 def test_fits_recover_what_was_put_in():
     found = curves_of(Sweep(optimizers=("sgd", "nesterov")))
-    assert set(found.fits) == {
-        ("mnist_simple_cnn", name)
-        for name in (
-            "sgd, sparsity 0",
-            "sgd, sparsity 0.9",
-            "nesterov, sparsity 0",
-            "nesterov, sparsity 0.9",
-        )
+    fits = {found.title(key): fit for key, fit in found.fits.items()}
+    assert set(fits) == {
+        "sgd, sparsity 0",
+        "sgd, sparsity 0.9",
+        "nesterov, sparsity 0",
+        "nesterov, sparsity 0.9",
     }
-    fit = found.fits["mnist_simple_cnn", "sgd, sparsity 0"]
+    fit = fits["sgd, sparsity 0"]
     # The best of 16 random points is a little slower than the law of the best rate.
     c1, c2 = law_of("sgd", 0.0)
     assert fit.c1.value == pytest.approx(c1, rel=0.15)
@@ -350,9 +348,9 @@ def test_fits_recover_what_was_put_in():
 
 
 def test_names_hold_what_tells_curves_apart_and_no_more():
-    assert naming.naming(make(SMALL).results).line_styles.keys() == {"sgd"}
+    assert curves_of(SMALL).line_styles.keys() == {"sgd"}
     both = dataclasses.replace(SMALL, optimizers=("sgd", "nesterov"))
-    styles = naming.naming(make(both).results).line_styles
+    styles = curves_of(both).line_styles
     assert list(styles) == ["sgd", "nesterov"]
 
 
@@ -364,7 +362,7 @@ def test_a_crowd_of_curves_gets_a_panel_per_optimizer():
         batch_sizes=(64,),
         points=2,
     )
-    named = naming.naming(make(crowd).results)
+    named = curves_of(crowd)
     assert named.panels == [
         f"mnist_simple_cnn, {name}" for name in ("sgd", "momentum", "nesterov")
     ]
@@ -373,7 +371,7 @@ def test_a_crowd_of_curves_gets_a_panel_per_optimizer():
 
 def test_workloads_and_goals_never_share_a_panel():
     second = dataclasses.replace(SMALL, name="other", goal=0.02)
-    named = naming.naming(make(SMALL, second).results)
+    named = context_of(make(SMALL, second)).curves
     assert named.panels == ["mnist_simple_cnn", "other"]
 
 
@@ -679,19 +677,20 @@ def test_the_law_states_the_noise_of_k_star_and_its_source(pair):
 
 
 def test_ends_of_regimes_below_what_was_measured_are_no_values():
-    found = curves_of(PAIR)
-    ends = regimes.regimes_of(found)
-    ends = ends.assign(perfect_end=0.212, perfect_end_low=0.1, perfect_end_high=9.0)
-    text = summary(found, ends)[0]
+    of_pair = context(PAIR)
+    ends = of_pair.regimes.assign(
+        perfect_end=0.212, perfect_end_low=0.1, perfect_end_high=9.0
+    )
+    text = summary(dataclasses.replace(of_pair, regimes=ends))[0]
     assert "within 20 %) ends below the smallest measured (at most 9), and" in text
     assert "0.212" not in text
     ends = ends.assign(useful_end=2.0, useful_end_low=1.0, useful_end_high=3.0)
-    text = summary(found, ends.assign(is_flat=True))[0]
+    ends = ends.assign(is_flat=True)
+    text = summary(dataclasses.replace(of_pair, regimes=ends))[0]
     assert "the steps level off below the smallest measured" in text
 
 
 def test_sentences_never_divide_by_a_missing_point():
-    found = curves_of(dataclasses.replace(SMALL, step_budget=500))
-    text = summary(found, regimes.regimes_of(found))
+    text = summary(context(dataclasses.replace(SMALL, step_budget=500)))
     assert len(text) == 1
     assert text[0].endswith("at batch size 256. 2 batch sizes without a K*.")

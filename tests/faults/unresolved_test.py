@@ -16,6 +16,7 @@ import pytest
 from dps_tf.analysis.law import Observations, fit_law
 from dps_tf.analysis.recommend import recommend
 from dps_tf.analysis.report.content import estimate_text
+from dps_tf.analysis.report.curves import labels_of
 from dps_tf.analysis.report.regimes import (
     batch_size_text,
     critical_mark,
@@ -23,6 +24,7 @@ from dps_tf.analysis.report.regimes import (
     spans,
 )
 from dps_tf.analysis.report.summary import _law, _regimes
+from dps_tf.core import Curve
 
 SIZES = 2.0 ** np.arange(3, 12)
 TIMES = pd.DataFrame({"batch_size": SIZES, "devices": 1, "seconds": 0.01 + SIZES / 1e4})
@@ -32,7 +34,8 @@ class OneCurve:
     """The fits of one curve, as a section of the report has them."""
 
     def __init__(self, points):
-        self.fits = {("", "curve"): fit_law(points)}
+        key = Curve("mlp", "sgd", "none", 0.0)
+        self.fits, self.labels = {key: fit_law(points)}, labels_of([key])
 
 
 def curve(kind, seed):

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from dps_tf.analysis.law.fit import LEVEL, Estimate, LawFit, joint_fit
+from dps_tf.analysis.law.fit import LEVEL, Estimate, LawFit, Name, joint_fit
 from dps_tf.analysis.law.likelihood import Observations
 from dps_tf.analysis.law.posterior import Distribution, Posterior
 from dps_tf.analysis.law.prior import EXPONENT_SPREAD
@@ -62,15 +62,15 @@ class Ratio(Estimate):
 
 
 @dataclass(frozen=True)
-class CurveRatio:
+class CurveRatio(Generic[Name]):
     """One curve against a reference curve.
 
     `searches` says what K* of each are the best of where that is unlike (see
     UNLIKE_SEARCHES), as `64 points in 2 dimensions against 24 points in 1 dimension`.
     """
 
-    curve: str
-    reference: str
+    curve: Name
+    reference: Name
     c1: Ratio
     c2: Ratio
     critical_batch_size: Ratio
@@ -84,7 +84,7 @@ class CurveRatio:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Generic[Name]):
     """Ratios of several curves, one per pair, with one residual scale in octaves.
 
     Attributes:
@@ -93,8 +93,8 @@ class Comparison:
         margin: the factor within which curves count as equal.
     """
 
-    ratios: tuple[CurveRatio, ...]
-    fits: Mapping[str, LawFit]
+    ratios: tuple[CurveRatio[Name], ...]
+    fits: Mapping[Name, LawFit]
     margin: float
 
     @property
@@ -138,14 +138,14 @@ class Comparison:
 
 
 def compare(
-    curves: Mapping[str, Observations],
-    reference: str | None = None,
+    curves: Mapping[Name, Observations],
+    reference: Name | None = None,
     *,
-    pairs: Sequence[tuple[str, str]] | None = None,
+    pairs: Sequence[tuple[Name, Name]] | None = None,
     margin: float = MARGIN,
     level: float = LEVEL,
-    searches: Mapping[str, str] | None = None,
-) -> Comparison:
+    searches: Mapping[Name, str] | None = None,
+) -> Comparison[Name]:
     """Returns the ratios of c1, c2 and c1/c2 of a joint fit of several curves.
 
     Ratios are medians of the posterior with equal-tailed intervals. A pair whose K*
@@ -215,10 +215,10 @@ def holm(p_values: Sequence[float]) -> Floats:
 
 
 def _pairs(
-    curves: Mapping[str, Observations],
-    reference: str | None,
-    pairs: Sequence[tuple[str, str]] | None,
-) -> list[tuple[str, str]]:
+    curves: Mapping[Name, Observations],
+    reference: Name | None,
+    pairs: Sequence[tuple[Name, Name]] | None,
+) -> list[tuple[Name, Name]]:
     """Returns (curve, reference) of each comparison."""
     if len(curves) < 2:
         raise UserError("a comparison needs at least two curves.")
@@ -228,12 +228,13 @@ def _pairs(
     for name in (first, *(name for pair in named_pairs for name in pair)):
         if name not in curves:
             raise UserError(
-                f"reference curve {name!r} is unknown: {near_matches(name, curves)}."
+                f"reference curve {name!r} is unknown: "
+                f"{near_matches(str(name), map(str, curves))}."
             )
     return named_pairs
 
 
-def _against(searches: Mapping[str, str], curve: str, reference: str) -> str:
+def _against(searches: Mapping[Name, str], curve: Name, reference: Name) -> str:
     own, other = searches.get(curve, ""), searches.get(reference, "")
     return f"{own} against {other}" if own and other and own != other else ""
 
@@ -351,7 +352,7 @@ def _verdict(ratio: Ratio, p_adjusted: float, level: float, margin: float) -> st
     return f"equal within {margin:g}" if ratio.within <= margin else "unresolved"
 
 
-def exponent_of(curves: Mapping[str, Observations]) -> Distribution:
+def exponent_of(curves: Mapping[Name, Observations]) -> Distribution:
     """Returns the distribution of the exponent a that curves have in common.
 
     They have one residual scale, too.

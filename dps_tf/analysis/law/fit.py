@@ -8,10 +8,10 @@ of the plateau. Source: the form is that of Lee et al. 2021 and of McCandlish et
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.stats import norm
@@ -23,6 +23,8 @@ from dps_tf.analysis.law.posterior import Distribution, Posterior
 from dps_tf.analysis.tables import Floats
 from dps_tf.core import UserError
 
+Name = TypeVar("Name", bound=Hashable)
+"""What names a curve: a text, or a value such as `core.Curve`."""
 LEVEL = 0.95
 MINIMUM_POINTS = 3
 """Batch sizes with more than a bound that a curve alone needs: for two parameters and a
@@ -258,7 +260,7 @@ def fit_law(observations: Observations, level: float = LEVEL) -> LawFit:
     return LawFit(observations, level, law)
 
 
-def joinable(curves: Mapping[str, Observations]) -> dict[str, Observations]:
+def joinable(curves: Mapping[Name, Observations]) -> dict[Name, Observations]:
     """Returns the curves that a joint fit can have.
 
     The residual scale is that of all, so that one of them with MINIMUM_POINTS batch
@@ -271,10 +273,10 @@ def joinable(curves: Mapping[str, Observations]) -> dict[str, Observations]:
 
 
 def joint_fit(
-    curves: Mapping[str, Observations],
+    curves: Mapping[Name, Observations],
     level: float = LEVEL,
     free_exponent: bool = False,
-) -> dict[str, LawFit]:
+) -> dict[Name, LawFit]:
     """Returns fits with one residual scale, and with one exponent where it is free.
 
     The last ones are remembered: each reference of a table asks for the same fit.
@@ -284,19 +286,20 @@ def joint_fit(
             have another (see `joinable`), or a level that is none.
     """
     _check(curves, level)
-    return dict(_joint_fit(tuple(curves.items()), level, free_exponent))
+    fits = _joint_fit(tuple(curves.values()), level, free_exponent)
+    return dict(zip(curves, fits, strict=True))
 
 
 @lru_cache(maxsize=16)
 def _joint_fit(
-    curves: tuple[tuple[str, Observations], ...], level: float, free_exponent: bool
-) -> dict[str, LawFit]:
-    laws = posteriors([points for _, points in curves], free_exponent)
+    curves: tuple[Observations, ...], level: float, free_exponent: bool
+) -> list[LawFit]:
+    laws = posteriors(list(curves), free_exponent)
     both = zip(curves, laws, strict=True)
-    return {name: LawFit(points, level, law) for (name, points), law in both}
+    return [LawFit(points, level, law) for points, law in both]
 
 
-def _check(curves: Mapping[str, Observations], level: float) -> None:
+def _check(curves: Mapping[Name, Observations], level: float) -> None:
     most = max((points.batch_sizes for points in curves.values()), default=0)
     if most < MINIMUM_POINTS:
         where = "each of these curves has at most" if len(curves) > 1 else "there are"
@@ -304,11 +307,13 @@ def _check(curves: Mapping[str, Observations], level: float) -> None:
             f"the fit of c1/B + c2 needs at least {MINIMUM_POINTS} batch sizes "
             f"with a steps-to-result that is no bound; {where} {most}."
         )
-    for name in set(curves) - set(joinable(curves)):
-        raise UserError(
-            f"curve {name!r} has no steps-to-result that is more than a bound; leave "
-            "it out of the joint fit."
-        )
+    usable = joinable(curves)
+    for name in curves:
+        if name not in usable:
+            raise UserError(
+                f"curve {name!r} has no steps-to-result that is more than a bound; "
+                "leave it out of the joint fit."
+            )
     if not 0 < level < 1:
         raise UserError(f"level is {level!r}; it must lie between 0 and 1.")
 

@@ -23,7 +23,6 @@ from dps_tf.analysis.report.learning_curves import training_curves_part
 from dps_tf.analysis.report.learning_rates import learning_rates_part
 from dps_tf.analysis.report.measurements import noise_part, smoothness_part
 from dps_tf.analysis.report.metaparameters import metaparameters_part
-from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.report.page import render, specification_table
 from dps_tf.analysis.report.pruning import pairs_part
 from dps_tf.analysis.report.published import published_part
@@ -74,6 +73,8 @@ SECTIONS = [
     SectionEntry("health", "Health of the search", (health_part,)),
 ]
 """The sections of the page in their order; one that shows nothing is left out."""
+_SUMMARY = (summary, recommendations_of, effect_sentences)
+"""The sentences of the summary in their order."""
 
 
 def register_report_section(
@@ -107,26 +108,28 @@ def register_report_section(
     SECTIONS.append(SectionEntry(name, title, (part,)))
 
 
+def context_of(tables: Tables, published: pd.DataFrame | None = None) -> ReportContext:
+    """Returns what every section and sentence is made from."""
+    curves = curves_of(tables.results, tables.studies)
+    regimes, joint = regimes_of(curves), joint_fits(curves)
+    return ReportContext(tables, curves, regimes, joint, published)
+
+
 def assemble(tables: Tables, published: pd.DataFrame | None = None) -> Report:
     """Returns the report of some sweeps, with published curves if any are given."""
-    curves = curves_of(tables.results, naming(tables.results), tables.studies)
-    regimes, joint = regimes_of(curves), joint_fits(curves)
-    context = ReportContext(tables, curves, regimes, joint, published)
+    context = context_of(tables, published)
     sections = [
         section_of(name, title, [part(context) for part in parts], is_open=is_open)
         for name, title, parts, is_open in SECTIONS
     ]
     warned = cautions(context)
+    sentence = first_sentence(context, warned)
     return Report(
         title=_title(tables.results),
         lead=_lead(tables),
-        sentence=first_sentence(context, warned),
+        sentence=sentence,
         state=_state(tables),
-        summary=(
-            *summary(curves, regimes),
-            *recommendations_of(tables),
-            *effect_sentences(curves, joint),
-        ),
+        summary=tuple(text for texts in _SUMMARY for text in texts(context)),
         sections=tuple(section for section in sections if not section.is_empty),
         cautions=warned,
         sweeps=tables.sweeps,

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from dps_tf.analysis.law import DOUBTFUL, FEW_POINTS, MISFIT, misfits
-from dps_tf.analysis.loading import SweepRecord, Tables
+from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report.content import Caution, ReportContext
-from dps_tf.analysis.report.curves import Curves
-from dps_tf.analysis.report.naming import cell_names
+from dps_tf.analysis.report.curves import cell_names
 from dps_tf.analysis.tables import belongs, cell_name, ends_of, study_key
 from dps_tf.analysis.wording import and_list, count, percent
 from dps_tf.store import shortfall
@@ -43,28 +42,31 @@ def caution_text(caution: Caution) -> str:
 
 def cautions(context: ReportContext) -> tuple[Caution, ...]:
     """Returns all cautions that apply; notes, which change no result, come last."""
-    curves, tables = context.curves, context.tables
-    studies, trials = tables.studies, tables.trials
-    names = study_key(studies)
-    asked = studies[[*names, "points", "prunable", "count", "oracle"]]
-    cells = curves.cells.merge(asked, on=names)
-    cells["name"] = cell_names(cells)
-    warned = [*_not_begun(tables.sweeps), *_damaged(tables.problems)]
-    warned += [*_results(cells, tables), *_search(cells), *_unequal(cells)]
-    warned += [*_laws(curves), *_pruning(cells, trials)]
+    cells = _cells(context)
+    warned = [caution for found in _KINDS for caution in found(context, cells)]
     return tuple(sorted(warned, key=lambda caution: caution.is_note))
 
 
-def _not_begun(sweeps: Sequence[SweepRecord]) -> Iterator[Caution]:
+def _cells(context: ReportContext) -> pd.DataFrame:
+    """Returns the named cells with what was asked of each, and its name."""
+    studies = context.tables.studies
+    names = study_key(studies)
+    asked = studies[[*names, "points", "prunable", "count", "oracle"]]
+    cells = context.curves.cells.merge(asked, on=names)
+    return cells.assign(name=cell_names(cells))
+
+
+def _not_begun(context: ReportContext, _: pd.DataFrame) -> Iterator[Caution]:
     """Yields a caution on the planned cells that have not begun."""
+    sweeps = context.tables.sweeps
     names = tuple(name for sweep in sweeps for name in sweep.not_begun)
     text = "These cells have no trial yet: no figure or table shows them."
     if names:
         yield Caution("Cells that have not begun", text, names)
 
 
-def _damaged(problems: Sequence[str]) -> Iterator[Caution]:
-    if problems:
+def _damaged(context: ReportContext, _: pd.DataFrame) -> Iterator[Caution]:
+    if problems := context.tables.problems:
         text = "Damaged files were skipped, so that results may lack trials: "
         yield Caution("Damaged files", text + " ".join(problems))
 
@@ -96,9 +98,9 @@ def _how_near(tables: Tables) -> str:
     return " ".join(sentences)
 
 
-def _results(cells: pd.DataFrame, tables: Tables) -> Iterator[Caution]:
+def _results(context: ReportContext, cells: pd.DataFrame) -> Iterator[Caution]:
     """Yields cautions on open studies, missed goals, bounds and failed trials."""
-    trials = tables.trials
+    tables, trials = context.tables, context.tables.trials
     yield from _for_cells(
         "Study still open",
         "Not all of its trials are decided: K* may still fall.",
@@ -148,7 +150,7 @@ def first_error(trials: pd.DataFrame) -> str:
     return next((text[0].rstrip(".") for text in lines if text), "not recorded")
 
 
-def _search(cells: pd.DataFrame) -> Iterator[Caution]:
+def _search(_: ReportContext, cells: pd.DataFrame) -> Iterator[Caution]:
     """Yields cautions on cells whose K* may not be the minimum of the space."""
     at_end = cells[cells["at_boundary"] != ""]
     names = sorted({n for text in at_end["at_boundary"] for n in text.split(",")})
@@ -210,9 +212,10 @@ def _alone(cells: pd.DataFrame) -> Iterator[Caution]:
     )
 
 
-def _laws(curves: Curves) -> Iterator[Caution]:
+def _laws(context: ReportContext, _: pd.DataFrame) -> Iterator[Caution]:
     """Yields cautions on curves that c1/B + c2 fits badly, or of few batch sizes."""
-    fits = {curves.title(*pair): fit for pair, fit in curves.fits.items()}
+    curves = context.curves
+    fits = {curves.title(key): fit for key, fit in curves.fits.items()}
     wrong = {name: misfits(fit) for name, fit in fits.items()}
     for kind, title, text in (
         (
@@ -243,7 +246,7 @@ def _laws(curves: Curves) -> Iterator[Caution]:
     )
 
 
-def _unequal(cells: pd.DataFrame) -> Iterator[Caution]:
+def _unequal(_: ReportContext, cells: pd.DataFrame) -> Iterator[Caution]:
     """Yields cautions on unequal numbers of trials, and on a single study seed."""
     for panel, group in cells.groupby("panel", sort=False):
         closed = group[group["closed"]]
@@ -266,7 +269,7 @@ def _unequal(cells: pd.DataFrame) -> Iterator[Caution]:
         )
 
 
-def _pruning(cells: pd.DataFrame, trials: pd.DataFrame) -> Iterator[Caution]:
+def _pruning(context: ReportContext, cells: pd.DataFrame) -> Iterator[Caution]:
     """Yields cautions on removed biases, a missed sparsity and emptied layers."""
     biases = cells[
         (cells["sparsity"] > 0) & (cells["prunable"] == "kernels_and_biases")
@@ -280,6 +283,7 @@ def _pruning(cells: pd.DataFrame, trials: pd.DataFrame) -> Iterator[Caution]:
             "dense one with them.",
             is_note=True,
         )
+    trials = context.tables.trials
     names = study_key(trials)
     realised = trials.groupby(names, sort=False)["realised_sparsity"].mean()
     both = cells.join(realised.rename("realised"), on=names)
@@ -298,3 +302,7 @@ def _pruning(cells: pd.DataFrame, trials: pd.DataFrame) -> Iterator[Caution]:
         f"The best trial's network keeps nothing in {and_list(layers)}.",
         emptied,
     )
+
+
+_KINDS = (_not_begun, _damaged, _results, _search, _unequal, _laws, _pruning)
+"""What yields cautions, in the order of the page."""

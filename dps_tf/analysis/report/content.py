@@ -15,6 +15,7 @@ from dps_tf.analysis.report import style
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.style import Figure
 from dps_tf.analysis.wording import number, with_interval
+from dps_tf.core import Curve
 
 CAPTION = 400
 """Most letters of a caption: four lines of the page."""
@@ -113,7 +114,7 @@ def estimate_text(estimate: Estimate) -> SortableText:
     return SortableText(text, estimate.value)
 
 
-def constants(fit: LawFit | CurveRatio) -> dict[str, SortableText]:
+def constants(fit: LawFit | CurveRatio[Any]) -> dict[str, SortableText]:
     """Returns c1, c2 and c1/c2 (`critical`) of a curve, or the ratios of two curves."""
     return {
         "c1": estimate_text(fit.c1),
@@ -195,14 +196,14 @@ class ReportContext:
         tables: tables of all sweeps.
         curves: names, plotted rows and fits of all curves.
         regimes: see `regimes.regimes_of`.
-        joint: joint fits of comparable curves, by name; see `law.joint_fits`.
+        joint: joint fits of comparable curves; see `law.joint_fits`.
         published: curves to compare with, as of `published.read_published`, or None.
     """
 
     tables: Tables
     curves: Curves
     regimes: pd.DataFrame
-    joint: Mapping[str, Comparison]
+    joint: Sequence[Comparison[Curve]]
     published: pd.DataFrame | None = None
 
 

@@ -1,9 +1,19 @@
-"""Points, fits and searches of the curves, the tables behind the chart of K*."""
+"""The curves of a report: their cells, points, fits and searches, and their labels.
+
+A curve is K* against the batch size with all else fixed; repeats under other seeds
+belong to it. Tables join curves by the column `key`, a `core.Curve`. The columns
+`panel` and `curve` hold its label, for drawings: what distinguishes it from the other
+curves of its panel. Curves with different goals or workloads never share a panel: their
+steps are not comparable.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,16 +22,44 @@ import pandas as pd
 from dps_tf.analysis.law import MINIMUM_POINTS, LawFit, Observations, fit_law
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.repeats import spread_over_seeds
-from dps_tf.analysis.report.naming import Naming
+from dps_tf.analysis.report.style import LineStyle, assign_styles, file_name
 from dps_tf.analysis.searches import search_of_studies
-from dps_tf.analysis.tables import axes_of, cell_codes, study_key, winner_at_end
+from dps_tf.analysis.tables import study_key, winner_at_end
 from dps_tf.analysis.wording import and_list
-from dps_tf.core import DENSE, Goal
+from dps_tf.core import DENSE, Curve, Goal
 
-Key = tuple[str, str]
-"""(panel, curve)."""
+CROWD = 6
+"""Most curves of one panel; with more, each optimizer gets a panel of its own."""
+_PLAIN_FIRST = ("sgd", "momentum", "nesterov")
+"""Optimizers from plain to elaborate; all others follow by name."""
+_LABELS = ["key", "panel", "curve"]
 _GRID = 24
 """Batch sizes at which a fitted curve is drawn."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """The texts that name a curve where it is drawn.
+
+    Attributes:
+        group: its workload, with the goal where a workload has several.
+        optimizer: where each optimizer has a panel of its own; else empty.
+        name: what distinguishes it from the other curves of its panel.
+    """
+
+    group: str
+    optimizer: str
+    name: str
+
+    @property
+    def panel(self) -> str:
+        """The name of its panel."""
+        return f"{self.group}, {self.optimizer}" if self.optimizer else self.group
+
+    @property
+    def in_group(self) -> str:
+        """The name of the curve among those of its group."""
+        return f"{self.optimizer}: {self.name}" if self.optimizer else self.name
 
 
 @dataclass(frozen=True)
@@ -29,56 +67,243 @@ class Curves:
     """The curves of a report, with their points and fits.
 
     Attributes:
-        cells: the results table with panel and curve, in the order of the report.
-        plot_rows: one row per curve and batch size, seeds taken together; see
-            `plot_rows_of`.
-        fits: fit of each (panel, curve) that has enough batch sizes.
-        observations: what is known of each (panel, curve), but of open studies.
-        searches: number of points and dimension of each (panel, curve), in words.
+        labels: of each curve, in the order of the report.
+        cells: the results table with key, panel and curve, in the order of the report.
+        fits: the fit of each curve that has enough batch sizes.
+        observations: what is known of each curve; open studies are left out.
+        searches: number of points and dimension of each curve, in words.
     """
 
-    naming: Naming
+    labels: Mapping[Curve, Label]
     cells: pd.DataFrame
-    plot_rows: pd.DataFrame
-    fits: dict[Key, LawFit]
-    observations: dict[Key, Observations] = field(default_factory=dict)
-    searches: dict[Key, str] = field(default_factory=dict)
+    fits: Mapping[Curve, LawFit]
+    observations: Mapping[Curve, Observations] = field(default_factory=dict)
+    searches: Mapping[Curve, str] = field(default_factory=dict)
+
+    @cached_property
+    def plot_rows(self) -> pd.DataFrame:
+        """One row per curve and batch size, seeds together; see `plot_rows_of`."""
+        return plot_rows_of(self.cells)
 
     @property
     def exact(self) -> pd.DataFrame:
         """The plotted rows that have a K*, without those that have only a bound."""
         return self.plot_rows[self.plot_rows["bound"] == ""]
 
-    def best_of(self, pairs: Sequence[Key] | None = None) -> str:
+    @cached_property
+    def panels(self) -> list[str]:
+        """Names of the panels in their order."""
+        return list(dict.fromkeys(label.panel for label in self.labels.values()))
+
+    @cached_property
+    def line_styles(self) -> dict[str, LineStyle]:
+        """The line style of each name of a curve, in the order of the report."""
+        return assign_styles(label.name for label in self.labels.values())
+
+    def line_styles_of(self, names: Iterable[str]) -> dict[str, LineStyle]:
+        """Returns the line styles of some names, in the order of the report."""
+        wanted = set(names)
+        return {name: one for name, one in self.line_styles.items() if name in wanted}
+
+    def name(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Returns a table of studies with the further columns key, panel and curve.
+
+        Rows are in the order of the report: by panel and curve; rows of one cell keep
+        their order.
+        """
+        key = study_key(self.cells)
+        place = self.cells[[*key, *_LABELS]].assign(place=range(len(self.cells)))
+        named = frame.merge(place, on=key, how="inner")
+        return named.sort_values("place", kind="stable").drop(columns="place")
+
+    def best_of(self, keys: Iterable[Curve] | None = None) -> str:
         """Returns a sentence on the searches behind curves, by default all curves."""
-        return searches_sentence(
-            (self.title(*pair), search)
-            for pair, search in self.searches.items()
-            if pairs is None or pair in pairs
-        )
+        by_search: dict[str, list[str]] = {}
+        for key in self.searches if keys is None else keys:
+            if key in self.searches:
+                by_search.setdefault(self.searches[key], []).append(self.title(key))
+        if not by_search:
+            return ""
+        if len(by_search) == 1:
+            return f"Each K* is the best of {next(iter(by_search))}."
+        texts = [f"of {search} for {and_list(w)}" for search, w in by_search.items()]
+        return f"Each K* is the best {'; '.join(texts)}."
 
     def panel(self, name: str) -> pd.DataFrame:
         """Returns the plotted rows of a panel."""
         return self.plot_rows[self.plot_rows["panel"] == name]
 
-    def title(self, panel: object, curve: object) -> str:
+    def title(self, key: Curve) -> str:
         """Returns the name of a curve in titles, with its panel if several exist."""
-        return f"{panel}: {curve}" if len(self.naming.panels) > 1 else str(curve)
+        label = self.labels[key]
+        return f"{label.panel}: {label.name}" if len(self.panels) > 1 else label.name
 
     def titles(self, rows: pd.DataFrame) -> list[str]:
         """Returns the title of the curve of each row of a named table."""
-        pairs = zip(rows["panel"], rows["curve"], strict=True)
-        return [self.title(*pair) for pair in pairs]
+        return [self.title(key) for key in rows["key"]]
+
+    def file_name(self, start: str, key: Curve) -> str:
+        """Returns the file name, without suffix, of a figure of one curve."""
+        label = self.labels[key]
+        return file_name(start, self.panel_title(label.panel), label.name)
 
     def panel_title(self, panel: object) -> str:
         """Returns the name of a panel where there are several, else nothing."""
-        return str(panel) if len(self.naming.panels) > 1 else ""
+        return str(panel) if len(self.panels) > 1 else ""
 
 
-def of_curve(table: pd.DataFrame, panel: object, curve: object) -> pd.DataFrame:
+def curves_of(results: pd.DataFrame, studies: pd.DataFrame | None = None) -> Curves:
+    """Returns points and fits of all curves of a results table.
+
+    Without the table of studies, `searches` is empty.
+    """
+    labels = labels_of(map(Curve.of, results.to_dict("records")))
+    cells = labelled(results, labels)
+    # K* of an open study may still fall: it is drawn, and fitted when closed.
+    observations = {
+        key: Observations.from_results(rows[rows["closed"]])
+        for key, rows in by_curve(cells).items()
+    }
+    fits = {
+        key: fit_law(points)
+        for key, points in observations.items()
+        if points.batch_sizes >= MINIMUM_POINTS
+    }
+    searches = {} if studies is None else searches_of(cells, studies)
+    return Curves(labels, cells, fits, observations, searches)
+
+
+def labels_of(curves: Iterable[Curve]) -> dict[Curve, Label]:
+    """Returns the label of each curve, in the order of the report.
+
+    The plain optimizer comes first, as others are compared with it; dense networks come
+    before pruned ones.
+    """
+    known = list(dict.fromkeys(curves))
+    groups = Counter((curve.workload, curve.goal) for curve in known)
+    goals = Counter(workload for workload, _ in groups)
+    optimizers = sorted({curve.optimizer for curve in known}, key=_optimizer_order)
+    by_optimizer = len(optimizers) > 1 and max(groups.values()) > CROWD
+    names = _names(known, not by_optimizer and len(optimizers) > 1)
+    labels = {
+        curve: Label(
+            f"{curve.workload}, {curve.goal}"
+            if max(goals.values()) > 1
+            else curve.workload,
+            curve.optimizer if by_optimizer else "",
+            name,
+        )
+        for curve, name in zip(known, names, strict=True)
+    }
+    known.sort(key=lambda curve: optimizers.index(curve.optimizer))
+    panels = list(dict.fromkeys(labels[curve].panel for curve in known))
+    axes = sorted({name for curve in known for name, _ in curve.axes})
+    order = {a: axis_order(dict(c.axes).get(a, "") for c in known) for a in axes}
+
+    def place(curve: Curve) -> tuple[Any, ...]:
+        return (
+            panels.index(labels[curve].panel),
+            optimizers.index(curve.optimizer),
+            curve.is_pruned,
+            curve.sparsity_method,
+            *(order[axis][dict(curve.axes).get(axis, "")] for axis in axes),
+            curve.sparsity,
+            curve.precision,
+        )
+
+    return {curve: labels[curve] for curve in sorted(known, key=place)}
+
+
+def labelled(results: pd.DataFrame, labels: Mapping[Curve, Label]) -> pd.DataFrame:
+    """Returns results with key, panel and curve, in the order of the report."""
+    keys = [Curve.of(row) for row in results.to_dict("records")]
+    places = {key: place for place, key in enumerate(labels)}
+    cells = results.assign(
+        key=pd.Series(keys, results.index, dtype=object),
+        panel=[labels[key].panel for key in keys],
+        curve=[labels[key].name for key in keys],
+        place=[places[key] for key in keys],
+    )
+    cells = cells.sort_values(["place", "batch_size", "seed"], kind="stable")
+    return cells.drop(columns="place").reset_index(drop=True)
+
+
+def _optimizer_order(name: str) -> tuple[int, str]:
+    is_plain = name in _PLAIN_FIRST
+    return (_PLAIN_FIRST.index(name) if is_plain else len(_PLAIN_FIRST), name)
+
+
+def _names(curves: Sequence[Curve], optimizer: bool) -> list[str]:
+    sparsity = len({curve.sparsity for curve in curves}) > 1
+    methods = {curve.sparsity_method for curve in curves} - {DENSE}
+    precisions = len({curve.precision for curve in curves}) > 1
+    axes = sorted({name for curve in curves for name, _ in curve.axes})
+    values = [{axis: dict(c.axes).get(axis, "") for axis in axes} for c in curves]
+    varying = [axis for axis in axes if len({each[axis] for each in values}) > 1]
+    names = []
+    for curve, each in zip(curves, values, strict=True):
+        parts = [curve.optimizer] if optimizer else []
+        if sparsity or curve.sparsity:
+            parts.append(f"sparsity {curve.sparsity:g}")
+        if len(methods) > 1 and curve.is_pruned:
+            parts.append(curve.sparsity_method)
+        parts += axis_texts(each, varying)
+        if precisions:
+            parts.append(curve.precision)
+        names.append(", ".join(parts) or curve.optimizer)
+    return names
+
+
+def axis_texts(row: Mapping[Any, Any] | pd.Series, axes: Sequence[str]) -> list[str]:
+    """Returns `width 32` for each of some axes that a cell has.
+
+    The label of an axis is the last part of its name, or its name if others share it.
+    """
+    short = [axis.rpartition(".")[2] for axis in axes]
+    labels = [s if short.count(s) == 1 else a for s, a in zip(short, axes, strict=True)]
+    texts = zip(labels, (str(row[axis]) for axis in axes), strict=True)
+    return [f"{name} {text}" for name, text in texts if text]
+
+
+def axis_order(texts: Iterable[str]) -> dict[str, int]:
+    """Returns the position of each value of an axis in the order of all values.
+
+    Cells without the axis come first, numbers by their size, then texts.
+    """
+
+    def key(text: str) -> tuple[float, str]:
+        try:
+            return float(text or -math.inf), text
+        except ValueError:
+            return math.inf, text
+
+    return {text: place for place, text in enumerate(sorted(set(texts), key=key))}
+
+
+def cell_names(named: pd.DataFrame) -> list[str]:
+    """Returns a short name per row of a table of cells that has curve names.
+
+    The seed is part of it where there are several.
+    """
+    several = named["seed"].nunique() > 1
+    panels = named["panel"].nunique() > 1
+    names = []
+    for row in named.to_dict("records"):
+        start = f"{row['panel']}, " if panels else ""
+        end = f", seed {row['seed']}" if several else ""
+        names.append(f"{start}{row['curve']}, batch size {row['batch_size']}{end}")
+    return names
+
+
+def by_curve(table: pd.DataFrame) -> dict[Curve, pd.DataFrame]:
+    """Returns the rows of each curve of a named table, in the order of the table."""
+    groups: Iterable[tuple[Any, pd.DataFrame]] = table.groupby("key", sort=False)
+    return {key: rows for key, rows in groups}
+
+
+def of_curve(table: pd.DataFrame, key: Curve) -> pd.DataFrame:
     """Returns the rows of one curve of a named table."""
-    is_curve = (table["panel"] == panel) & (table["curve"] == curve)
-    rows: pd.DataFrame = table[is_curve]
+    rows: pd.DataFrame = table[table["key"] == key]
     return rows
 
 
@@ -102,46 +327,24 @@ def goals_of(tables: Tables) -> dict[tuple[Any, ...], Goal]:
     return dict(zip(names, tables.goals, strict=True))
 
 
-def curves_of(
-    results: pd.DataFrame, naming: Naming, studies: pd.DataFrame | None = None
-) -> Curves:
-    """Returns points and fits of all curves of a results table.
-
-    Without the table of studies, `searches` is empty.
-    """
-    cells = naming.name(results)
-    # K* of an open study may still fall: it is drawn, and fitted when closed.
-    observations = {
-        (str(panel), str(curve)): Observations.from_results(rows[rows["closed"]])
-        for (panel, curve), rows in cells.groupby(["panel", "curve"], sort=False)
-    }
-    fits = {
-        key: fit_law(points)
-        for key, points in observations.items()
-        if points.batch_sizes >= MINIMUM_POINTS
-    }
-    searches = {} if studies is None else searches_of(cells, studies)
-    return Curves(naming, cells, plot_rows_of(cells), fits, observations, searches)
-
-
 def plot_rows_of(cells: pd.DataFrame) -> pd.DataFrame:
     """Returns a row per curve and batch size, seeds taken together, as it is drawn.
 
-    Columns: panel, curve, batch_size, steps_to_result, low, high, bound, repeats.
+    Columns: key, panel, curve, batch_size, steps_to_result, low, high, bound, repeats.
     For one seed the bar is the bracket, for several it runs from the least to the
     greatest K* and the point is their median. A K* whose best trial lies at an end of
     its range is a bound here, as it is in fits. Cells that have neither K* nor bound,
     and those with K* = 0, are left out.
     """
     rows = []
-    keys = ["panel", "curve", "batch_size"]
+    keys = [*_LABELS, "batch_size"]
     is_upper = cells["steps_bound"].ne("") | winner_at_end(cells)
     cells = cells.assign(is_upper=is_upper & cells["steps_to_result"].notna())
-    for key, cell in cells.groupby(keys, sort=False):
+    for _, cell in cells.groupby(["key", "batch_size"], sort=False):
         values = _one(cell.iloc[0]) if len(cell) == 1 else _several(cell)
         # K* = 0, a goal that is met untrained, has no place on an axis of logarithms.
         if values is not None and values[0] > 0:
-            rows.append((*key, *values, len(cell)))
+            rows.append((*cell.iloc[0][keys], *values, len(cell)))
     columns = [*keys, "steps_to_result", "low", "high", "bound", "repeats"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -172,23 +375,22 @@ def _several(cell: pd.DataFrame) -> tuple[float, float, float, str] | None:
     return float(spread["steps_median"]), low, high, bound
 
 
-def fit_lines(curves: Curves, panel: str) -> pd.DataFrame:
-    """Returns the fitted curves of a panel on a grid.
+def fit_lines(rows: pd.DataFrame, fits: Mapping[Curve, LawFit]) -> pd.DataFrame:
+    """Returns the fits of the curves of plotted rows on a grid of their batch sizes.
 
     Columns: curve, batch_size, steps, low and high (ends of the fit's interval),
     further_low and further_high (of K* of a further study).
     """
     tables = []
-    for (where, curve), fit in curves.fits.items():
-        if where != panel:
+    for key, points in by_curve(rows).items():
+        if (fit := fits.get(key)) is None:
             continue
-        rows = curves.panel(panel)
-        sizes = rows.loc[rows["curve"] == curve, "batch_size"].to_numpy(float)
+        sizes = points["batch_size"].to_numpy(float)
         grid = np.geomspace(sizes.min(), sizes.max(), _GRID)
         low, high = fit.band(grid)
         further_low, further_high = fit.prediction(grid)
         table = pd.DataFrame({"batch_size": grid, "steps": fit.steps(grid)})
-        table = table.assign(curve=curve, low=low, high=high)
+        table = table.assign(curve=points["curve"].iloc[0], low=low, high=high)
         ends = {"further_low": further_low, "further_high": further_high}
         tables.append(table.assign(**ends))
     columns = ["batch_size", "steps", "curve", "low", "high"]
@@ -196,119 +398,69 @@ def fit_lines(curves: Curves, panel: str) -> pd.DataFrame:
     return pd.concat(tables) if tables else empty
 
 
-def groups(curves: Curves) -> list[tuple[str, str, pd.DataFrame]]:
-    """Returns panel, curve and cells of each curve, smallest batch size first.
+def groups(curves: Curves) -> list[tuple[Curve, pd.DataFrame]]:
+    """Returns the cells of each curve, smallest batch size first.
 
     Cells of the least seed stand for repeats under other seeds.
     """
     return [
-        (str(panel), str(curve), first_seed(cells).sort_values("batch_size"))
-        for (panel, curve), cells in curves.cells.groupby(
-            ["panel", "curve"], sort=False
-        )
+        (key, first_seed(cells).sort_values("batch_size"))
+        for key, cells in by_curve(curves.cells).items()
     ]
 
 
-class RowsByCell:
-    """The rows of a table by cell, grouped once."""
-
-    def __init__(
-        self, table: pd.DataFrame, cells: pd.DataFrame, columns: Sequence[str]
-    ) -> None:
-        """Groups the rows of a table; each must belong to one of the cells."""
-        self._table = table[list(columns)]
-        self._rows = self._table.groupby(cell_codes(table, cells)).indices
-        self._key = study_key(cells)
-        keys = cells[self._key].itertuples(index=False, name=None)
-        self._place = {key: place for place, key in enumerate(keys)}
-
-    def of(self, cell: Mapping[Any, Any]) -> pd.DataFrame:
-        """Returns the rows of a cell, in their order in the table."""
-        place = self._place[tuple(cell[name] for name in self._key)]
-        return self._table.iloc[self._rows.get(place, [])]
-
-
-def comparable(curves: Curves) -> dict[str, list[Key]]:
-    """Returns (panel, curve) of the curves with the same workload and goal, by name.
+def comparable(curves: Curves) -> list[list[Curve]]:
+    """Returns groups of the curves with the same workload and goal.
 
     The steps of such curves may be compared, also across panels of optimizers.
     """
-    keys = ["workload", "goal"]
-    several = curves.cells.drop_duplicates(keys)["workload"].duplicated().any()
-    by_name: dict[str, list[Key]] = {}
-    for (workload, goal), cells in curves.cells.groupby(keys, sort=False):
-        pairs = cells.drop_duplicates(["panel", "curve"])[["panel", "curve"]]
-        name = f"{workload}, {goal}" if several else str(workload)
-        by_name[name] = [(str(panel), str(curve)) for panel, curve in pairs.to_numpy()]
-    return by_name
+    by_goal: dict[tuple[str, str], list[Curve]] = {}
+    for key in curves.labels:
+        by_goal.setdefault((key.workload, key.goal), []).append(key)
+    return list(by_goal.values())
 
 
-def searches_of(cells: pd.DataFrame, studies: pd.DataFrame) -> dict[Key, str]:
+def searches_of(cells: pd.DataFrame, studies: pd.DataFrame) -> dict[Curve, str]:
     """Returns the search of each curve in words; see `search_of_studies`."""
     names = study_key(studies)
     columns = [*names, "points", "count", "space"]
-    both = cells[[*names, "panel", "curve"]].merge(studies[columns], on=names)
-    return {
-        (str(panel), str(curve)): search_of_studies(group)
-        for (panel, curve), group in both.groupby(["panel", "curve"], sort=False)
-    }
+    both = cells[[*names, "key"]].merge(studies[columns], on=names)
+    return {key: search_of_studies(group) for key, group in by_curve(both).items()}
 
 
-def searches_sentence(names: Iterable[tuple[str, str]]) -> str:
-    """Returns a sentence on the searches of curves, given pairs (curve, search)."""
-    by_search: dict[str, list[str]] = {}
-    for name, search in names:
-        by_search.setdefault(search, []).append(name)
-    if not by_search:
-        return ""
-    if len(by_search) == 1:
-        return f"Each K* is the best of {next(iter(by_search))}."
-    texts = [f"of {search} for {and_list(who)}" for search, who in by_search.items()]
-    return f"Each K* is the best {'; '.join(texts)}."
-
-
-def effects(curves: Curves, keys: Sequence[Key]) -> list[tuple[str, str]]:
-    """Returns pairs (curve, reference) of names that differ in one thing only.
+def effects(keys: Sequence[Curve]) -> list[tuple[Curve, Curve]]:
+    """Returns pairs (curve, reference) that differ in one thing only.
 
     A sparser curve is compared with the least sparse one of the same optimizer (and
     method, or dense), then every other axis (optimizer, method, precision, further
     ones) with the first, all else equal. Where no two curves are alike enough, all are
     compared with the first. All curves have the same workload and goal.
     """
-    named = curves.cells.drop_duplicates(["panel", "curve"])
+    further = sorted({name for key in keys for name, _ in key.axes})
     # Comparisons are listed in the order of the tables, those of precision last.
-    axes = ["optimizer", "sparsity_method", *axes_of(named), "precision"]
-    values_of = named.set_index(["panel", "curve"])[[*axes, "sparsity"]].to_dict(
-        "index"
-    )
-    named_cells = [(curves.title(*key), values_of[key]) for key in keys]
-    pairs = [
-        (name, other)
-        for name, cell in named_cells
-        for other in _least_sparse(cell, named_cells)
-    ]
+    axes = ["optimizer", "sparsity_method", *further, "precision"]
+    pairs = [(key, other) for key in keys for other in _least_sparse(key, keys)]
     for axis in axes:
-        same = [name for name in (*axes, "sparsity") if name != axis]
-        for name, cell in named_cells:
-            alike = [
-                other
-                for other, values in named_cells
-                if all(values[n] == cell[n] for n in same)
-            ]
-            if alike[0] != name:
-                pairs.append((name, alike[0]))
-    return pairs or [(name, named_cells[0][0]) for name, _ in named_cells[1:]]
+        for key in keys:
+            first = next(other for other in keys if not differing(key, other) - {axis})
+            if first != key:
+                pairs.append((key, first))
+    return pairs or [(key, keys[0]) for key in keys[1:]]
 
 
-def _least_sparse(
-    cell: Mapping[Any, Any], curves: Sequence[tuple[str, Mapping[Any, Any]]]
-) -> list[str]:
+def differing(one: Curve, other: Curve) -> set[str]:
+    """Returns the names of the attributes and axes in which two curves differ."""
+    a, b = one.values, other.values
+    return {name for name in {**a, **b} if a.get(name, "") != b.get(name, "")}
+
+
+def _least_sparse(key: Curve, keys: Sequence[Curve]) -> list[Curve]:
     """Returns the least sparse curve that differs in sparsity alone, if any."""
     alike = [
-        (other["sparsity"], name)
-        for name, other in curves
-        if all(other[n] == cell[n] for n in cell if not n.startswith("sparsity"))
-        and other["sparsity"] < cell["sparsity"]
-        and other["sparsity_method"] in (cell["sparsity_method"], DENSE)
+        other
+        for other in keys
+        if differing(key, other) <= {"sparsity", "sparsity_method"}
+        and other.sparsity < key.sparsity
+        and other.sparsity_method in (key.sparsity_method, DENSE)
     ]
-    return [min(alike, key=lambda one: one[0])[1]] if alike else []
+    return [min(alike, key=lambda other: other.sparsity)] if alike else []

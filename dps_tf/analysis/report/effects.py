@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,11 @@ from dps_tf.analysis.report.content import (
     ReportContext,
     illustration,
 )
-from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.curves import Curves, differing
 from dps_tf.analysis.report.drawing import small_axes
-from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.tables import axes_of
+from dps_tf.analysis.report.style import Axes, LineStyle, file_name
 from dps_tf.analysis.wording import listed, with_interval
+from dps_tf.core import Curve
 
 _CONSTANTS = {"c1": "Ratio of c1", "c2": "Ratio of c2"}
 
@@ -39,34 +38,30 @@ def effects_part(context: ReportContext) -> Part:
     )
 
 
-def effects_of(curves: Curves, joint: Mapping[str, Comparison]) -> pd.DataFrame:
+def effects_of(curves: Curves, joint: Sequence[Comparison[Curve]]) -> pd.DataFrame:
     """Returns the ratios of curves that differ in one axis, with its values.
 
     Columns: axis, curve (the reference that the ratio is taken to), value (as text),
     base (the value of the reference), c1, c1_low, c1_high, c2, c2_low, c2_high.
     Sparsity and its method count as one axis, of the values of sparsity.
     """
-    named = curves.cells.drop_duplicates(["panel", "curve"])
-    axes = ["sparsity", "optimizer", "sparsity_method", *axes_of(named), "precision"]
-    titles = curves.titles(named)
-    cells = dict(zip(titles, named[axes].to_dict("records"), strict=True))
     rows: list[dict[str, Any]] = []
-    for ratio in (ratio for fit in joint.values() for ratio in fit.ratios):
-        own, other = cells[ratio.curve], cells[ratio.reference]
-        differ = [name for name in axes if own[name] != other[name]]
-        if differ[:1] == ["sparsity"]:
-            differ = [name for name in differ if name != "sparsity_method"]
+    for ratio in (ratio for fit in joint for ratio in fit.ratios):
+        differ = differing(ratio.curve, ratio.reference)
+        if "sparsity" in differ:
+            differ -= {"sparsity_method"}
         if len(differ) != 1:
             continue
-        (axis,) = differ
+        [axis] = differ
+        own, other = ratio.curve.values, ratio.reference.values
         row: dict[str, Any] = {
             "axis": axis,
-            "curve": ratio.reference,
-            "value": str(own[axis]),
+            "curve": curves.title(ratio.reference),
+            "value": str(own.get(axis, "")),
         }
         for name, of in (("c1", ratio.c1), ("c2", ratio.c2)):
             row |= {name: of.value, f"{name}_low": of.low, f"{name}_high": of.high}
-        rows.append({**row, "base": str(other[axis])})
+        rows.append({**row, "base": str(other.get(axis, ""))})
     return pd.DataFrame(rows, columns=None if rows else ["axis"])
 
 

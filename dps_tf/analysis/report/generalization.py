@@ -25,7 +25,7 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import goals_of
 from dps_tf.analysis.report.drawing import draw_curves
-from dps_tf.analysis.report.naming import file_name
+from dps_tf.analysis.report.style import file_name
 from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import number
 
@@ -39,8 +39,7 @@ def generalization_part(context: ReportContext) -> Part:
     if metrics["test"].isna().all():
         return Part()
     named = curves.cells.loc[metrics.index]
-    titles = map(curves.title, named["panel"], named["curve"])
-    metrics.insert(0, "curve", list(titles))
+    metrics.insert(0, "curve", curves.titles(named))
     columns = (
         Column("curve", "Curve"),
         Column("batch_size", "Batch size"),

@@ -21,10 +21,9 @@ from dps_tf.analysis.report.content import (
     ReportContext,
     illustration,
 )
-from dps_tf.analysis.report.curves import Curves, curves_of, fit_lines
+from dps_tf.analysis.report.curves import Curves, by_curve, curves_of, fit_lines
 from dps_tf.analysis.report.drawing import draw_steps_to_result
 from dps_tf.analysis.report.learning_curves import training_figures
-from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.report.published import draw_published, for_chart, published_marks
 from dps_tf.analysis.report.regimes import BARS, DEFINITION, draw_regimes, regimes_of
 from dps_tf.analysis.report.style import Axes, Figure, LineStyle
@@ -60,11 +59,11 @@ def headline(
         Panel(
             curves.panel_title(name),
             rows.assign(note=[point_note(row) for row in rows.to_dict("records")]),
-            fit_lines(curves, name),
+            fit_lines(rows, curves.fits),
             regimes[regimes["panel"] == name],
             beside,
         )
-        for name in curves.naming.panels
+        for name in curves.panels
         if len(rows := curves.panel(name))
     ]
     text = FigureText(
@@ -80,19 +79,19 @@ def headline(
 
 def steps_figure(results: pd.DataFrame) -> Figure:
     """Returns the headline figure of a results table, for a notebook or a script."""
-    curves = curves_of(results, naming(results))
+    curves = curves_of(results)
     return _drawn(curves, regimes_of(curves), for_chart(None))
 
 
 def _line_styles(curves: Curves, beside: pd.DataFrame) -> dict[str, LineStyle]:
     """Returns a style per curve, published ones last so that they shift no other."""
-    return style.assign_styles([*curves.naming.line_styles, *beside["curve"]])
+    return style.assign_styles([*curves.line_styles, *beside["curve"]])
 
 
 def _drawn(curves: Curves, regimes: pd.DataFrame, beside: pd.DataFrame) -> Figure:
     """Returns the figure, two panels side by side at most."""
-    panels = [name for name in curves.naming.panels if len(curves.panel(name))]
-    panels = panels or curves.naming.panels[:1]
+    panels = [name for name in curves.panels if len(curves.panel(name))]
+    panels = panels or curves.panels[:1]
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     deepest = int(regimes.groupby("panel").size().max()) if len(regimes) else 0
@@ -121,7 +120,7 @@ def _panel(
     regimes: pd.DataFrame,
     beside: pd.DataFrame,
 ) -> Axes:
-    line_styles = curves.naming.line_styles
+    line_styles = curves.line_styles
     if regimes.empty:
         axis = part.subplots()
     else:
@@ -130,7 +129,7 @@ def _panel(
             2, 1, sharex=True, height_ratios=[5.0, strip_height]
         )
     rows = curves.panel(panel)
-    draw_steps_to_result(axis, rows, fit_lines(curves, panel), line_styles)
+    draw_steps_to_result(axis, rows, fit_lines(rows, curves.fits), line_styles)
     if len(beside):
         draw_published(axis, beside, _line_styles(curves, beside))
         style.batch_ticks(axis, [*rows["batch_size"], *beside["batch_size"]])
@@ -142,7 +141,7 @@ def _panel(
 
 def _handles(curves: Curves, regimes: pd.DataFrame, beside: pd.DataFrame) -> list[Any]:
     """Returns the entries of the legend: the curves, then what else is drawn."""
-    drawn = curves.naming.line_styles_of(curves.plot_rows["curve"])
+    drawn = curves.line_styles_of(curves.plot_rows["curve"])
     handles = style.curve_handles(drawn)
     line_styles = _line_styles(curves, beside)
     handles += [
@@ -174,7 +173,7 @@ def _handles(curves: Curves, regimes: pd.DataFrame, beside: pd.DataFrame) -> lis
 
 def is_scaled(curves: Curves) -> bool:
     """Returns whether any curve has several batch sizes."""
-    sizes = curves.plot_rows.groupby(["panel", "curve"])["batch_size"].nunique()
+    sizes = curves.plot_rows.groupby("key", sort=False)["batch_size"].nunique()
     return bool((sizes > 1).any())
 
 
@@ -225,10 +224,10 @@ def _definition(curves: Curves, regimes: pd.DataFrame) -> str:
 
 def _alt(curves: Curves, beside: pd.DataFrame) -> str:
     parts = []
-    keys = ["panel", "curve"]
-    for (panel, curve), rows in curves.plot_rows.groupby(keys, sort=False):
+    for rows in by_curve(curves.plot_rows).values():
         exact = rows[rows["bound"] == ""].sort_values("batch_size")
-        where = f"{panel}, {curve}" if len(curves.naming.panels) > 1 else str(curve)
+        panel, curve = rows[["panel", "curve"]].iloc[0]
+        where = f"{panel}, {curve}" if len(curves.panels) > 1 else curve
         if exact.empty:
             parts.append(f"{where}: only bounds are known")
             continue

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.report.content import Column, PageTable, Part, ReportContext
-from dps_tf.analysis.report.curves import Curves
-from dps_tf.analysis.report.naming import cell_names
+from dps_tf.analysis.report.curves import Curves, cell_names
 from dps_tf.analysis.search_health import (
     QUANTILES,
     best_of_n,

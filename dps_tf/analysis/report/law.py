@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -30,8 +31,9 @@ from dps_tf.analysis.report.content import (
     estimate_text,
     page_table,
 )
-from dps_tf.analysis.report.curves import Curves, Key, comparable, effects
+from dps_tf.analysis.report.curves import Curves, comparable, effects
 from dps_tf.analysis.wording import interval, number, percent
+from dps_tf.core import Curve
 
 
 def law_part(context: ReportContext) -> Part:
@@ -75,19 +77,19 @@ def _noise(context: ReportContext) -> str:
     )
 
 
-def fit_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
+def fit_table(curves: Curves, joint: Sequence[Comparison[Curve]]) -> PageTable:
     """Returns a table of the constants of each curve.
 
     Those of a curve that is too short to be fitted alone are of its joint fit.
     """
     rows = []
-    for pair, fit in fits_of(curves, [each.fits for each in joint.values()]).items():
+    for key, fit in fits_of(curves, [each.fits for each in joint]).items():
         head = {
-            "curve": curves.title(*pair),
-            "search": curves.searches.get(pair, ""),
-            "points": len(curves.observations[pair]),
+            "curve": curves.title(key),
+            "search": curves.searches.get(key, ""),
+            "points": len(curves.observations[key]),
         }
-        own = curves.fits.get(pair)
+        own = curves.fits.get(key)
         rows.append({**head, **constants(fit), **_of_own_fit(own)})
     columns = (
         Column("curve", "Curve"),
@@ -122,19 +124,19 @@ def fit_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
 
 
 def fits_of(
-    curves: Curves, joint: Iterable[Mapping[str, LawFit]] | None = None
-) -> dict[Key, LawFit]:
+    curves: Curves, joint: Iterable[Mapping[Curve, LawFit]] | None = None
+) -> dict[Curve, LawFit]:
     """Returns the fit of each curve: its own, or its joint fit if it is too short.
 
     Joint fits are those of `joint_fits`, made here unless they are passed.
     """
     if joint is None:
-        joint = map(joint_fit, _joined(curves).values())
-    joined = {name: fit for fits in joint for name, fit in fits.items()}
+        joint = map(joint_fit, _joined(curves))
+    joined = {key: fit for fits in joint for key, fit in fits.items()}
     return {
-        pair: fit
-        for pair in curves.observations
-        if (fit := curves.fits.get(pair) or joined.get(curves.title(*pair)))
+        key: fit
+        for key in curves.observations
+        if (fit := curves.fits.get(key) or joined.get(key))
     }
 
 
@@ -156,42 +158,37 @@ def _residual(fit: LawFit) -> SortableText:
     return SortableText(f"{fit.rms:.2f} ({value:+.2f} at {size:g})", fit.rms)
 
 
-def joint_fits(curves: Curves) -> dict[str, Comparison]:
-    """Returns the joint fit of the curves with the same workload and goal, by name.
+def joint_fits(curves: Curves) -> list[Comparison[Curve]]:
+    """Returns the joint fit of the curves with the same workload and goal, of each.
 
     Its ratios are those of the pairs of `effects`. Groups of one curve are left out.
     """
-    searches = {curves.title(*pair): text for pair, text in curves.searches.items()}
-    fits = {}
-    for name, points in _joined(curves).items():
-        pairs = [p for p in curves.observations if curves.title(*p) in points]
-        ratios = effects(curves, pairs)
-        fits[name] = compare(points, pairs=ratios, searches=searches)
-    return fits
+    return [
+        compare(points, pairs=effects(list(points)), searches=curves.searches)
+        for points in _joined(curves)
+    ]
 
 
-def _joined(curves: Curves) -> dict[str, dict[str, Observations]]:
-    """Returns what is known of the curves of each joint fit, by its name."""
-    groups = {
-        name: joinable(
-            {curves.title(*pair): curves.observations[pair] for pair in pairs}
-        )
-        for name, pairs in comparable(curves).items()
-    }
-    return {name: points for name, points in groups.items() if len(points) > 1}
+def _joined(curves: Curves) -> list[dict[Curve, Observations]]:
+    """Returns what is known of the curves of each joint fit."""
+    groups = [
+        joinable({key: curves.observations[key] for key in keys})
+        for keys in comparable(curves)
+    ]
+    return [points for points in groups if len(points) > 1]
 
 
-def joint_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
+def joint_table(curves: Curves, joint: Sequence[Comparison[Curve]]) -> PageTable:
     """Returns a table of the ratios of c1, c2 and c1/c2 of pairs of curves."""
     rows = [
         {
-            "curve": ratio.curve,
-            "reference": ratio.reference,
+            "curve": curves.title(ratio.curve),
+            "reference": curves.title(ratio.reference),
             **constants(ratio),
             "moves": moves_text(ratio),
             "searches": ratio.searches,
         }
-        for fit in joint.values()
+        for fit in joint
         for ratio in fit.ratios
     ]
     columns = (
@@ -212,7 +209,7 @@ def joint_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
     return page_table("joint", caption, columns, rows)
 
 
-def moves_text(ratio: CurveRatio) -> str:
+def moves_text(ratio: CurveRatio[Any]) -> str:
     """Returns which of c1 and c2 differ, such as `c1 up`, or why none is compared."""
     if ratio.c1.verdict.startswith("refused"):
         return ratio.c1.verdict
@@ -223,22 +220,21 @@ def moves_text(ratio: CurveRatio) -> str:
     return ", ".join(listing) or "neither is told apart"
 
 
-def effect_sentences(
-    curves: Curves, joint: Mapping[str, Comparison]
-) -> tuple[str, ...]:
+def effect_sentences(context: ReportContext) -> tuple[str, ...]:
     """Returns a sentence for each pair of curves on the ratios of c1 and c2."""
     sentences = []
-    for ratio in (ratio for fit in joint.values() for ratio in fit.ratios):
+    curves = context.curves
+    for ratio in (ratio for fit in context.joint for ratio in fit.ratios):
         differ = f" ({ratio.searches})" if ratio.searches else ""
         sentences.append(
-            f"{ratio.curve} against {ratio.reference}: "
+            f"{curves.title(ratio.curve)} against {curves.title(ratio.reference)}: "
             f"c1 times {estimate_text(ratio.c1).text}, "
             f"c2 times {estimate_text(ratio.c2).text}; {_verdict(ratio)}{differ}."
         )
     return tuple(sentences)
 
 
-def _verdict(ratio: CurveRatio) -> str:
+def _verdict(ratio: CurveRatio[Any]) -> str:
     if not ratio.moves:
         return moves_text(ratio)
     if len(ratio.moves) == 2:

@@ -18,10 +18,9 @@ from dps_tf.analysis.report.content import (
     ReportContext,
     illustration,
 )
-from dps_tf.analysis.report.curves import RowsByCell, goals_of, groups, of_curve
-from dps_tf.analysis.report.naming import cell_names, file_name
+from dps_tf.analysis.report.curves import cell_names, goals_of, groups, of_curve
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.tables import metaparameter_names, study_key
+from dps_tf.analysis.tables import RowsByCell, metaparameter_names, study_key
 from dps_tf.analysis.wording import count, number
 from dps_tf.core import TRAIN_LOSS, Goal
 
@@ -48,7 +47,7 @@ def training_figures(context: ReportContext) -> list[Illustration]:
     records, goals = drawn_records(context)
     trials = RowsByCell(tables.bounded, curves.cells, list(tables.bounded.columns))
     figures: list[Illustration] = []
-    for panel, curve, cells in groups(curves):
+    for curve, cells in groups(curves):
         goal = goals.get(tuple(cells.iloc[0][key]))
         if goal is None:
             continue
@@ -60,9 +59,8 @@ def training_figures(context: ReportContext) -> list[Illustration]:
         with style.one_axis(line_styles, columns=3) as (figure, axis):
             draw_training(axis, best, threshold, line_styles)
             axis.set_ylabel(metric)
-        name = file_name("training", curves.panel_title(panel), curve)
-        where = curves.title(panel, curve)
-        of_cells = of_curve(curves.cells, panel, curve)
+        name, where = curves.file_name("training", curve), curves.title(curve)
+        of_cells = of_curve(curves.cells, curve)
         most = max(3, _MOST_TRIALS // len(curves.cells))
         shown = trials_by_cell(of_cells, records, trials, metric, most)
         figures.append(

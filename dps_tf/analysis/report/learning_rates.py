@@ -17,8 +17,7 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves, first_seed
 from dps_tf.analysis.report.drawing import two_abreast
-from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.style import Axes, LineStyle
+from dps_tf.analysis.report.style import Axes, LineStyle, file_name
 from dps_tf.analysis.wording import and_list, listed, number, percent, with_panel
 
 _LEAST_SIZES = 2
@@ -45,7 +44,7 @@ def learning_rates_part(context: ReportContext) -> Part:
     first = first_seed(context.tables.studies).reset_index(drop=True)
     group = bounded[bounded["seed"] == first["seed"].iloc[0]]
     best = best_rates(first, group).dropna(subset="effective_learning_rate")
-    named = curves.naming.name(best), curves.naming.name(rules(first, group))
+    named = curves.name(best), curves.name(rules(first, group))
     return Part((), learning_rate_figures(curves, *named))
 
 
@@ -69,7 +68,7 @@ def learning_rate_figures(
             figure, axes = two_abreast(len(parts), 3.1, sharey=True)
             for axis, (curve, group) in zip(axes, parts, strict=True):
                 rule = lines[lines["curve"] == curve]
-                line_style = style.line_style_of(curves.naming.line_styles, curve)
+                line_style = style.line_style_of(curves.line_styles, curve)
                 draw_rates(axis, group, rule, line_style)
                 axis.set_title(curve)
             style.legend_below(figure, _handles())

@@ -32,17 +32,17 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import (
     Curves,
-    Key,
     best_trials_of,
+    by_curve,
     first_seed,
     of_curve,
 )
 from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.law import fits_of
-from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.style import Axes, LineStyle
+from dps_tf.analysis.report.style import Axes, LineStyle, file_name
 from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import and_list, count, interval, number, with_panel
+from dps_tf.core import Curve
 
 _WHAT_IT_IS_NOT = (
     "Lines of different curves are best trials with their own learning rates, seeds "
@@ -86,7 +86,7 @@ def measured_on_best(
     best = best_trials_of(curves.cells, "steps_to_result")
     rows = rows.merge(best, on=[*study_key(best), "trial"])
     rows = rows[rows["step"] <= rows["steps_to_result"]]
-    return curves.naming.name(rows.drop(columns="steps_to_result"))
+    return curves.name(rows.drop(columns="steps_to_result"))
 
 
 def along_training(
@@ -102,7 +102,7 @@ def along_training(
         common = sorted(counts[counts == counts.max()].index)
         size = int(common[len(common) // 2])
         shown = first_seed(rows[rows["batch_size"] == size])
-        line_styles = curves.naming.line_styles_of(shown["curve"])
+        line_styles = curves.line_styles_of(shown["curve"])
         with style.one_axis(line_styles) as (figure, axis):
             draw_along(axis, shown, quantity, line_styles)
         figure_text = _figure_text(shown, quantity, curves.panel_title(panel))
@@ -162,7 +162,7 @@ def noise_part(context: ReportContext) -> Part:
         return Part()
     figures = along_training(curves, measured, "noise_scale")
     averages = averaged(curves, measurements)
-    fits = fits_of(curves, [each.fits for each in context.joint.values()])
+    fits = fits_of(curves, [each.fits for each in context.joint])
     compared = beside_critical(curves, measured, averages, fits)
     if len(compared):
         figures.append(_critical_figure(curves, compared))
@@ -175,7 +175,8 @@ def averaged(
 ) -> pd.DataFrame:
     """Returns the noise scale of each cell over training, and late in it.
 
-    Columns: panel, curve, those of `study_key`, scale, at_half (K*/2) and at_end (K*).
+    Columns: key, panel, curve, those of `study_key`, scale, at_half (K*/2) and at_end
+    (K*).
 
     tr(Sigma) and |G|^2 are averaged over the steps up to K* each, by the trapezoidal
     rule, then divided: measurements crowd in the first steps, and the mean of the
@@ -184,7 +185,7 @@ def averaged(
     last step, and the last one. The prefix `optimizer_` is for the noise scale in the
     geometry of the optimizer.
     """
-    keys = ["panel", "curve", *study_key(measurements)]
+    keys = study_key(measurements)
     kinds = {"scale": mean_over_steps, "at_half": _at_half, "at_end": _at_end}
     trace, square = (
         measured_on_best(curves, measurements, prefix + name).groupby(keys)[
@@ -193,12 +194,13 @@ def averaged(
         for name in ("noise_trace", "gradient_square")
     )
     if not (trace.ngroups and square.ngroups):
-        return pd.DataFrame(columns=[*keys, *kinds])
+        return pd.DataFrame(columns=["key", "panel", "curve", *keys, *kinds])
     averages = {}
     for name, of in kinds.items():
         below = square.apply(of)
         averages[name] = trace.apply(of) / below.where(below > 0)
-    return pd.DataFrame(averages).reset_index()
+    named = curves.name(pd.DataFrame(averages).reset_index())
+    return named.sort_values(["panel", "curve", *keys], ignore_index=True)
 
 
 def _at_half(rows: pd.DataFrame) -> float:
@@ -247,25 +249,25 @@ def beside_critical(
     curves: Curves,
     measured: pd.DataFrame,
     averages: pd.DataFrame,
-    fits: Mapping[Key, LawFit],
+    fits: Mapping[Curve, LawFit],
 ) -> pd.DataFrame:
     """Returns the noise scale of each curve of `fits` beside its c1/c2.
 
-    Columns: curve, label (with the panel where there are several), noise (geometric
-    mean over cells), noise_low, noise_high (least and greatest single measurement),
-    critical, critical_low, critical_high.
+    Columns: key, curve, label (with the panel where there are several), noise
+    (geometric mean over cells), noise_low, noise_high (least and greatest single
+    measurement), critical, critical_low, critical_high.
     """
     rows = []
-    for (panel, curve), values in measured.groupby(["panel", "curve"], sort=False):
-        fit = fits.get((str(panel), str(curve)))
-        noise = mean_scale(of_curve(averages, panel, curve))
+    for key, values in by_curve(measured).items():
+        fit, noise = fits.get(key), mean_scale(of_curve(averages, key))
         if fit is None or np.isnan(noise):
             continue
         critical = fit.critical_batch_size
         rows.append(
             {
-                "curve": curve,
-                "label": curves.title(panel, curve),
+                "key": key,
+                "curve": curves.labels[key].name,
+                "label": curves.title(key),
                 "noise": noise,
                 "noise_low": float(values["value"].min()),
                 "noise_high": float(values["value"].max()),
@@ -309,7 +311,7 @@ def draw_beside_critical(
 def _critical_figure(curves: Curves, compared: pd.DataFrame) -> Illustration:
     with style.styled():
         figure = style.new_figure(style.SIZE[0], 1.7 + 0.55 * len(compared))
-        draw_beside_critical(figure.subplots(), compared, curves.naming.line_styles)
+        draw_beside_critical(figure.subplots(), compared, curves.line_styles)
         handle = style.line_handle("c1/c2 with interval", **_DIAMOND)
         style.legend_below(figure, [handle])
     listing = "; ".join(

@@ -15,10 +15,10 @@ from dps_tf.analysis.report.content import (
     ReportContext,
     illustration,
 )
-from dps_tf.analysis.report.curves import RowsByCell, groups
+from dps_tf.analysis.report.curves import groups
 from dps_tf.analysis.report.drawing import small_axes
-from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, Figure
+from dps_tf.analysis.tables import RowsByCell
 
 # Shapes differ, so that no class depends on its colour.
 CLASSES: dict[str, dict[str, Any]] = {
@@ -79,7 +79,7 @@ def metaparameters_part(context: ReportContext) -> Part:
     columns = ["trial", "outcome", "steps_to_result", "end_step", "learning_rate"]
     columns += ["momentum"] if "momentum" in trials else []
     rows_of = RowsByCell(trials, curves.cells, columns)
-    for panel, curve, cells in groups(curves):
+    for key, cells in groups(curves):
         of_cells = [(cell, rows_of.of(cell)) for cell in cells.to_dict("records")]
         momentum = "momentum" in columns and any(
             rows["momentum"].nunique() > 1 for _, rows in of_cells
@@ -87,8 +87,8 @@ def metaparameters_part(context: ReportContext) -> Part:
         tables = [(cell, _table(rows, cell, momentum)) for cell, rows in of_cells]
         shown = [(int(cell["batch_size"]), t) for cell, t in tables if len(t) > 1]
         if shown:
-            name = file_name("metaparameters", curves.panel_title(panel), curve)
-            where = curves.title(panel, curve)
+            name = curves.file_name("metaparameters", key)
+            where = curves.title(key)
             figure_text = _figure_text(name, where, momentum, len(shown))
             figure = _figure(shown, momentum)
             figures.append(illustration(figure, figure_text, folded=bool(figures)))

@@ -31,7 +31,7 @@ from dps_tf.analysis.report.content import (
     SortableText,
     page_table,
 )
-from dps_tf.analysis.report.naming import axis_texts
+from dps_tf.analysis.report.curves import axis_texts
 from dps_tf.analysis.tables import axes_of
 from dps_tf.analysis.wording import number
 

@@ -27,8 +27,7 @@ from dps_tf.analysis.report.content import (
     page_table,
 )
 from dps_tf.analysis.report.drawing import draw_curves
-from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.style import Axes, LineStyle
+from dps_tf.analysis.report.style import Axes, LineStyle, file_name
 from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import interval, number, with_panel
 
@@ -55,7 +54,7 @@ def pairs_part(context: ReportContext) -> Part:
     if paired.empty:
         return Part()
     measured = [name for name in QUANTITIES if name in set(paired["quantity"])]
-    named = context.curves.naming.name(paired)
+    named = context.curves.name(paired)
     figures = [
         _pairs_figure(rows, quantity, context.curves.panel_title(panel))
         for (panel, _), rows in named.groupby(["panel", "batch_size"], sort=False)

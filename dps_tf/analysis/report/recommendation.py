@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 
 from dps_tf.analysis.fit_table import curves_of_table, observations_by_curve
-from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.recommend import MINIMUM_SIZES, Recommendation, recommend
 from dps_tf.analysis.report import style
+from dps_tf.analysis.report.content import ReportContext
 from dps_tf.analysis.step_times import measured_devices, recorded_step_times
 
 RECORDED = "Step times are of this sweep, evaluations included."
@@ -22,8 +22,9 @@ MEASURE = (
 )
 
 
-def recommendations_of(tables: Tables) -> tuple[str, ...]:
+def recommendations_of(context: ReportContext) -> tuple[str, ...]:
     """Returns what to train each curve of four K* with, or MEASURE as the last."""
+    tables = context.tables
     work = tables.work
     times = {} if work.empty else curves_of_table(recorded_step_times(work))
     found, unknown = [], []

@@ -33,20 +33,21 @@ DEFINITION = (
 def regimes_of(curves: Curves) -> pd.DataFrame:
     """Returns the regimes of each curve that has a fit.
 
-    Columns: panel, curve, smallest and largest batch size; perfect_end and useful_end
-    on the fit with `_low` and `_high` (infinite where open); points_perfect and
-    points_useful on the points (NaN where these are not seen to become flat); is_flat,
-    whether fit and points both find the curve flat within what was measured; critical,
-    critical_low, critical_high (c1/c2); tolerance.
+    Columns: key, panel, curve, smallest and largest batch size; perfect_end and
+    useful_end on the fit with `_low` and `_high` (infinite where open); points_perfect
+    and points_useful on the points (NaN where these are not seen to become flat);
+    is_flat, whether fit and points both find the curve flat within what was measured;
+    critical, critical_low, critical_high (c1/c2); tolerance.
     """
     rows = []
-    for (panel, curve), fit in curves.fits.items():
+    for key, fit in curves.fits.items():
         sizes = fit.observations.batch_size
         curve_ends = ends(fit)
         useful = math.nan if curve_ends.points_flat is None else curve_ends.points_flat
         row: dict[str, Any] = {
-            "panel": panel,
-            "curve": curve,
+            "key": key,
+            "panel": curves.labels[key].panel,
+            "curve": curves.labels[key].name,
             "smallest": float(sizes.min()),
             "largest": float(sizes.max()),
             "points_perfect": curve_ends.points_perfect,
@@ -65,7 +66,7 @@ def regimes_of(curves: Curves) -> pd.DataFrame:
                 f"{name}_high": estimate.high,
             }
         rows.append(row)
-    return pd.DataFrame(rows, columns=None if rows else ["panel", "curve"])
+    return pd.DataFrame(rows, columns=None if rows else ["key", "panel", "curve"])
 
 
 def batch_size_text(value: float, low: float, high: float, smallest: float) -> str:

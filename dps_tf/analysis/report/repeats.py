@@ -24,8 +24,7 @@ from dps_tf.analysis.report.content import (
     number_text,
     page_table,
 )
-from dps_tf.analysis.report.curves import Curves, of_curve
-from dps_tf.analysis.report.naming import cell_names
+from dps_tf.analysis.report.curves import Curves, cell_names, of_curve
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.wording import interval, listed, number, percent, steps
 
@@ -49,7 +48,7 @@ def repeats_part(context: ReportContext) -> Part:
     curves, repeated = context.curves, context.tables.repeats
     if repeated.empty:
         return Part()
-    summarized = curves.naming.name(summary(repeated, context.tables.results))
+    summarized = curves.name(summary(repeated, context.tables.results))
     best = summarized[summarized["is_best"]]
     figures = [_figure(curves, best)] if len(best) else []
     tables = (repeats_table(summarized), weighted_table(context, summarized))
@@ -86,11 +85,11 @@ def weighted_table(context: ReportContext, summarized: pd.DataFrame) -> PageTabl
     rows: list[dict[str, Any]] = []
     cells = with_noise(curves.cells, summarized)
     has_noise = cells["noise"].notna().any()
-    for (panel, curve), plain in curves.fits.items() if has_noise else ():
-        group = of_curve(cells[cells["closed"]], panel, curve)
+    for key, plain in curves.fits.items() if has_noise else ():
+        group = of_curve(cells[cells["closed"]], key)
         weighted = fit_law(Observations.from_results(group))
         for weights, fit in (("equal", plain), ("by noise", weighted)):
-            title = curves.title(panel, curve)
+            title = curves.title(key)
             rows.append({"curve": title, "weights": weights, **constants(fit)})
     columns = (
         Column("curve", "Curve"),

@@ -19,8 +19,7 @@ from dps_tf.analysis.report.content import (
     SortableText,
     number_text,
 )
-from dps_tf.analysis.report.curves import Curves
-from dps_tf.analysis.report.naming import axis_order
+from dps_tf.analysis.report.curves import Curves, axis_order
 from dps_tf.analysis.tables import axes_of, metric_names, study_key
 from dps_tf.analysis.wording import count, number, steps
 from dps_tf.core import OUTCOMES, is_axis
@@ -86,11 +85,10 @@ def results_page_table(curves: Curves) -> PageTable:
     ]
     if curves.searches:
         search = Column("search", "Best of", "Points, and dimension of their space.")
-        keys = zip(cells["panel"], cells["curve"], strict=True)
-        shown[search] = [curves.searches[key] for key in keys]
+        shown[search] = [curves.searches[key] for key in cells["key"]]
     best = Column("best_trial", "Best trial", "Its number in the study.")
     shown[best] = [number_text(row["best_trial"], "{:.0f}".format) for row in records]
-    for name in metaparameters_of(cells.drop(columns=["panel", "curve"])):
+    for name in metaparameters_of(cells.drop(columns=["key", "panel", "curve"])):
         if cells[name].notna().any():
             title = name.replace("_", " ").capitalize()
             column = Column(name, title, "Of the best trial.")
@@ -147,7 +145,7 @@ def _plain_columns(results: pd.DataFrame) -> tuple[str, dict[str, list[str]]]:
     key = study_key(results)
     shown = results.sort_values(
         [*(name for name in key if name not in last), *last],
-        key=lambda values: axis_order(values) if is_axis(values.name) else values,
+        key=lambda v: v.map(axis_order(v)) if is_axis(v.name) else v,
     )
     fixed = [name for name in [*key, "goal"] if shown[name].nunique() == 1]
     fixed = [name for name in fixed if name != "batch_size"]

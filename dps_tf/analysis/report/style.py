@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -324,3 +325,13 @@ def _drawn_by(kind: type, figure: Figure, dots_per_inch: int) -> Iterator[Any]:
         finally:
             figure.dpi = before
             figure.set_canvas(canvas)
+
+
+def file_name(*parts: str) -> str:
+    """Returns a file name without suffix for some names.
+
+    >>> file_name("steps", "nesterov, sparsity 0.9")
+    'steps_nesterov_sparsity_0.9'
+    """
+    joined = "_".join(part for part in parts if part)
+    return re.sub(r"[^A-Za-z0-9.]+", "_", joined).strip("_.") or "figure"

@@ -10,8 +10,13 @@ import pandas as pd
 from dps_tf.analysis.law import LawFit
 from dps_tf.analysis.report.cautions import caution_text
 from dps_tf.analysis.report.content import Caution, ReportContext
-from dps_tf.analysis.report.curves import Curves, comparable, groups, of_curve
-from dps_tf.analysis.report.naming import cell_names
+from dps_tf.analysis.report.curves import (
+    Curves,
+    cell_names,
+    comparable,
+    groups,
+    of_curve,
+)
 from dps_tf.analysis.report.regimes import batch_size_text
 from dps_tf.analysis.wording import (
     and_list,
@@ -22,6 +27,7 @@ from dps_tf.analysis.wording import (
     percent,
     steps,
 )
+from dps_tf.core import Curve
 
 _NEARLY = 0.02
 """Distance from a half, as a share of the steps, up to which a text says half."""
@@ -30,15 +36,16 @@ _NEARLY = 0.02
 def first_sentence(context: ReportContext, warned: Sequence[Caution]) -> str:
     """Returns the range of the first curve, how others differ, and its cautions."""
     curves = context.curves
-    panel, curve, _ = groups(curves)[0]
-    text = _range(curves.title(panel, curve), of_curve(curves.exact, panel, curve))
-    ends = of_curve(context.regimes, panel, curve)
+    first = next(iter(curves.labels))
+    text = _range(curves.title(first), of_curve(curves.exact, first))
+    ends = of_curve(context.regimes, first)
     if len(ends):
         text += f"; {_regimes(ends.iloc[0])}"
-    others = next(iter(_ratios(curves).values()))[1]
+    _, others = _ratios(curves, comparable(curves)[0])
     if others:
         text += f"; at equal batch sizes, {and_list(others, 2)}"
-    names = {curves.title(panel, curve), *_cells_of(curves, panel, curve)}
+    both = zip(cell_names(curves.cells), curves.cells["key"], strict=True)
+    names = {curves.title(first), *(name for name, key in both if key == first)}
     touching = [
         caution_text(caution)
         for caution in warned
@@ -50,28 +57,22 @@ def first_sentence(context: ReportContext, warned: Sequence[Caution]) -> str:
     return f"{text}."
 
 
-def _cells_of(curves: Curves, panel: str, curve: str) -> list[str]:
-    """Returns the names of the cells of a curve."""
-    names = zip(cell_names(curves.cells), curves.cells.to_dict("records"), strict=True)
-    return [n for n, row in names if (row["panel"], row["curve"]) == (panel, curve)]
-
-
-def summary(curves: Curves, regimes: pd.DataFrame) -> tuple[str, ...]:
+def summary(context: ReportContext) -> tuple[str, ...]:
     """Returns some sentences per curve, then one per workload that compares curves."""
     texts = []
-    for panel, curve, cells in groups(curves):
-        rows = of_curve(curves.exact, panel, curve)
-        parts = [_range(curves.title(panel, curve), rows) + "."]
+    curves = context.curves
+    for key, cells in groups(curves):
+        parts = [_range(curves.title(key), of_curve(curves.exact, key)) + "."]
         missing = int(cells["steps_to_result"].isna().sum())
         if missing:
             parts.append(f"{count(missing, 'batch size')} without a K*.")
         untrained = int((cells["steps_to_result"] == 0).sum())
         if untrained:
             parts.append(f"{count(untrained, 'batch size')} at which K* is 0.")
-        fit = curves.fits.get((panel, curve))
+        fit = curves.fits.get(key)
         if fit is not None:
             parts.append(_law(fit))
-        ends = of_curve(regimes, panel, curve)
+        ends = of_curve(context.regimes, key)
         if len(ends):
             row = ends.iloc[0]
             text = _regimes(row)
@@ -178,47 +179,37 @@ def _regimes(row: pd.Series) -> str:
     )
 
 
-def _ratios(curves: Curves) -> dict[str, tuple[str, list[str]]]:
-    """Returns by workload the reference, and the steps of other curves relative to it.
+def _ratios(curves: Curves, keys: Sequence[Curve]) -> tuple[str, list[str]]:
+    """Returns the first curve, and the steps of others of its group relative to it.
 
-    There is one text for each curve that shares a batch size with the reference.
+    There is one text for each curve that shares a batch size with the first.
     """
-    by_workload = {}
-    for name, pairs in comparable(curves).items():
-        steps_of = {
-            _within(name, curves.title(panel, curve)): of_curve(
-                curves.exact, panel, curve
-            ).set_index("batch_size")["steps_to_result"]
-            for panel, curve in pairs
-        }
-        reference, *others = steps_of
-        texts = []
-        for curve in others:
-            both = steps_of[reference].where(steps_of[reference] > 0)
-            ratios = (steps_of[curve] / both).dropna().to_numpy(float)
-            if len(ratios):
-                texts.append(f"{_times(ratios)} for {curve}")
-        by_workload[name] = reference, texts
-    return by_workload
+    first, *others = (
+        of_curve(curves.exact, key).set_index("batch_size")["steps_to_result"]
+        for key in keys
+    )
+    names = [curves.labels[key].in_group for key in keys]
+    texts = []
+    for name, steps_of in zip(names[1:], others, strict=True):
+        ratios = (steps_of / first.where(first > 0)).dropna().to_numpy(float)
+        if len(ratios):
+            texts.append(f"{_times(ratios)} for {name}")
+    return names[0], texts
 
 
 def _comparisons(curves: Curves) -> list[str]:
     """Returns sentences that compare curves with the first one of their workload."""
     sentences = []
-    pairs_of = comparable(curves)
-    for name, (reference, texts) in _ratios(curves).items():
+    groups_of = comparable(curves)
+    for keys in groups_of:
+        reference, texts = _ratios(curves, keys)
         if texts:
-            start = f"{name}: " if len(pairs_of) > 1 else ""
+            start = f"{curves.labels[keys[0]].group}: " if len(groups_of) > 1 else ""
             sentences.append(
                 f"{start}Steps at equal batch size, relative to {reference}: "
-                f"{'; '.join(texts)}. {curves.best_of(pairs_of[name])}".rstrip()
+                f"{'; '.join(texts)}. {curves.best_of(keys)}".rstrip()
             )
     return sentences
-
-
-def _within(workload: str, name: str) -> str:
-    """Returns the name of a curve without that of its workload."""
-    return name.removeprefix(f"{workload}, ").removeprefix(f"{workload}: ")
 
 
 def _times(ratios: np.ndarray) -> str:
