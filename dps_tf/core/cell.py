@@ -68,7 +68,8 @@ class Curve:
     def values(self) -> dict[str, str | float]:
         """The attributes by name, and each further axis by its name."""
         named = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**named, **dict(named.pop("axes"))}
+        axes = named.pop("axes")
+        return {**named, **dict(axes)}
 
     @property
     def is_pruned(self) -> bool:
