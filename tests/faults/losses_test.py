@@ -108,9 +108,9 @@ def network(outputs=1, dtype="float32", trainable=True):
     ],
 )
 def test_a_network_that_cannot_be_trained_is_refused_when_built(change, message):
-    check_functional("own", network())
+    check_functional("own", network(), [4])
     with pytest.raises(UserError, match=message):
-        check_functional("own", network(**change))
+        check_functional("own", network(**change), [4])
 
 
 def test_a_loss_without_a_gradient_is_named_with_the_weight():
