@@ -27,6 +27,7 @@ from evidence import (
 from noise_scales import TABLES, measured_curves, order
 from noise_scales import Curve as MeasuredCurve
 from records import LAW_TABLES, Tables, refuses_law
+from scipy import stats
 
 from dps_tf.analysis.heuristics import RULES, effective_learning_rate
 from dps_tf.analysis.law import LEVEL, Ratio
@@ -342,11 +343,9 @@ class Comparisons(Tables):
     ) -> Evidence:
         """Returns the difference of two means, by Welch's t."""
         error = float(np.hypot(first.sem(), second.sem()))
-        parts = [
-            (each.var() / len(each)) ** 2 / (len(each) - 1) for each in (first, second)
-        ]
-        found = first.mean() - second.mean(), error, error**4 / sum(parts)
-        return of_t(f"{about}", (study,), found, 0)
+        test = stats.ttest_ind(first, second, equal_var=False)
+        found = first.mean() - second.mean(), error, float(test.df)
+        return of_t(about, (study,), found, 0)
 
     def errors_at_result(
         self, study: str, least: int, most: int, paired: bool = False

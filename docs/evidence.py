@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from scipy import stats
 from scipy.optimize import brentq
 
@@ -79,15 +78,6 @@ class Evidence:
         shown = [f"{x:+.3g}" for x in (self.value, self.low, self.high)]
         return f"{shown[0]} ({shown[1]} to {shown[2]})"
 
-    @property
-    def is_open(self) -> bool:
-        """Whether an end of the interval of a factor is open."""
-        return self.null == 1 and not 0 < self.low <= self.high < np.inf
-
-    def reach(self, shown: float) -> str:
-        """Returns a factor or a distance as text."""
-        return f"±{shown:.3g}" if self.null == 0 else number(shown)
-
 
 def word(found: Evidence, p_adjusted: float, claim: str, margin: float) -> str:
     """Returns the verdict of one comparison: the rule above the table.
@@ -120,7 +110,8 @@ def word(found: Evidence, p_adjusted: float, claim: str, margin: float) -> str:
         return f"not told apart, at most {found.high:.3g}"
     if np.isinf(found.within):
         return "not told apart, no factor is excluded"
-    return f"not told apart within {found.reach(found.within)}"
+    reach = number(found.within) if found.null else f"±{found.within:.3g}"
+    return f"{UNTOLD} within {reach}"
 
 
 def seeds_needed(found: Evidence, seeds: int, comparisons: int, claim: str = "") -> str:
@@ -152,18 +143,6 @@ def seeds_needed(found: Evidence, seeds: int, comparisons: int, claim: str = "")
     side = "higher" if found.value > found.null else "lower"
     what = f" to show it {side}" if claim in SIDES and claim != side else ""
     return f"{clause}{enough[0]} {found.replicates} are needed{what}"
-
-
-def pooled_error(cells: pd.Series) -> float:
-    """Returns the standard error of a mean over seeds, pooled over cells.
-
-    Few values can agree by chance. Cells that are the same trials count once. Seeds are
-    the last level of the index.
-    """
-    names = list(range(cells.index.nlevels - 1))
-    values = cells.groupby(level=names).agg(tuple).drop_duplicates()
-    spread = np.mean([np.var(each, ddof=1) for each in values])
-    return float(np.sqrt(spread / np.mean([len(each) for each in values])))
 
 
 def of_t(

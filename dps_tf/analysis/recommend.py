@@ -121,13 +121,13 @@ def predict(
 ) -> pd.DataFrame:
     """Returns K* at batch sizes that were not measured, or why it is not predicted.
 
-    Columns: curve, batch_size, steps (the median of the law's curve) with steps_low and
-    steps_high, study_low and study_high (between which a further study's K* lies),
-    abstains (the reason; the numbers are NaN then). Intervals are of 95 %.
+    Columns are curve and batch_size; steps, steps_low and steps_high of the law, with
+    its median as steps. A further study's K* lies between study_low and study_high.
+    Intervals are of 95 %. `abstains` is a reason, beside which numbers are NaN.
 
     Args:
         tables: what `dps_tf.load` returns, or a table that `dps_tf.fit` reads.
-        batch_sizes: positive numbers, for each of which K* is predicted.
+        batch_sizes: positive numbers at which K* is predicted.
         sparsities: measured sparsities of the curves to predict; by default all.
 
     Raises:

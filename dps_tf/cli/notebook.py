@@ -135,7 +135,7 @@ def run(
         data_dir: folder of prepared data sets.
         options: keywords of `dps_tf.sweep` where there is no sweep yet; and further
             fields of `tuning.options.Options`, such as `slots`, `strategy` or
-            `engine`, none of which changes a result.
+            `engine`. They change no result.
 
     Returns:
         The tables that `dps_tf.load(sweep_dir)` returns.
@@ -214,7 +214,7 @@ def load_trial(
             it may be left out if there is only one cell.
         trial: number of the trial, or `best` for the one that met the goal first.
         data_dir: folder of prepared data sets.
-        network: that of `dps_tf.sweep`, where this program has not given it yet.
+        network: as in `dps_tf.sweep`, where this program has not given it yet.
         dataset: likewise.
 
     Raises:

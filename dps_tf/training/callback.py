@@ -21,10 +21,10 @@ from dps_tf.training.evaluation import Evaluation, outputs_of
 class StepsToResult(keras.callbacks.Callback):
     """Evaluates the whole validation split every N steps and stops at the goal.
 
-    It works in any program of Keras 3 or tf_keras. The outputs of the model must be
-    those that the objective takes, for example logits. A step is an update by the
-    model's optimizer; its number continues over epochs and calls of `fit`. The curve
-    equals that of the compiled slice for the same batches.
+    It works in any program of Keras 3 or tf_keras. The model's outputs are what the
+    objective takes, for example logits. A step is an update by the model's optimizer;
+    its number continues over epochs and calls of `fit`. The compiled slice gives the
+    same curve for the same batches.
 
     Example, with a model and data of the user's own:
 

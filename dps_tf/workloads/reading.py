@@ -100,19 +100,19 @@ def configure(
     """Returns a sweep from gin files, Python objects and values, or all of them.
 
     A value replaces the value in the files. Without files, `sweep.workloads`,
-    `workload.goal` and `workload.evaluation` are those of the sections of these names;
-    a text that begins with `@` or `%` is a reference, as in a gin file. The command
-    `train` makes the same sweep from the same files and bindings, so either can
-    continue a sweep that the other began.
+    `workload.goal` and `workload.evaluation` are the sections of these names; a text
+    that begins with `@` or `%` is a reference, as in a gin file. The command `train`
+    makes the same sweep from the same files and bindings, so either can continue a
+    sweep that the other began.
 
     Args:
         gin_files: gin files, or names of shipped ones.
         network: function of (input_shape, classes) that returns a tf_keras model whose
             outputs are logits, or a registered name. Its optimizer is `sgd` with the
             default space, and 100 points, unless `values` has others.
-        dataset: arrays (inputs [n, ...], labels [n]) with classes from 0 as labels, a
-            fifth of which is for validation, with 20 evaluations in an epoch; or a
-            function of (data_dir) that returns a `data.Source`; or a registered name.
+        dataset: arrays (inputs [n, ...], labels [n]) with classes from 0 as labels; or
+            a function of (data_dir) that returns a `data.Source`; or a registered name.
+            Of arrays a fifth is for validation, with 20 evaluations in an epoch.
         goal: a goal, or the largest classification error on the validation split.
         batch_sizes: batch sizes to measure.
         step_budget: most steps of a trial; a race stops far below it.
