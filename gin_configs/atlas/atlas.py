@@ -301,7 +301,8 @@ def fits_of(fitted: Any) -> pd.DataFrame:
     for name in ("kind", "optimizer"):
         rows[name] = labels.map(found[name]).fillna("digitized")
     tokens = labels.map(found["tokens_per_example"].astype(float))
-    rows["critical_tokens"] = rows["critical"] * tokens
+    for end in ("", "_low", "_high"):
+        rows[f"critical_tokens{end}"] = rows[f"critical{end}"] * tokens
     is_refused = (rows["exponent_low"] > 1) | (rows["exponent_high"] < 1)
     rows["best"] = rows["averaged"].where(is_refused, rows["critical"])
     return rows.sort_values("critical", ascending=False, ignore_index=True)
@@ -323,7 +324,8 @@ def readable(fits: pd.DataFrame) -> pd.DataFrame:
             ),
             "c1/c2, examples": [_text(*r) for r in _ends(rows, "critical")],
             "c1/c2, tokens": [
-                _number(t) if t > 0 else "-" for t in rows["critical_tokens"]
+                _text(*ends).partition(" (")[0] if ends[0] > 0 else "-"
+                for ends in _ends(rows, "critical_tokens")
             ],
             "exponent": [
                 f"{v:.2f} ({a:.2f} to {b:.2f})" for v, a, b in _ends(rows, "exponent")
