@@ -16,14 +16,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from dps_tf.analysis.tables import Codes, Floats, belongs, metaparameter_names
+from dps_tf.analysis.tables import (
+    Codes,
+    Floats,
+    belongs,
+    metaparameter_names,
+    study_key,
+)
 from dps_tf.core import QUASI_RANDOM, Space, UserError, is_rate
 
+_MOST_DRAWS = 100
 BOUNDARY_TOLERANCE = 0.05
 """Share of a range, on its scale, within which a best value counts as at its end."""
 
@@ -211,3 +219,36 @@ def best_of_n(
     levels = np.asarray(quantiles, np.float64) - 1e-12
     rank = np.stack([np.argmax(reached >= level, axis=1) for level in levels], axis=1)
     return low[rank - 1], high[rank - 1]
+
+
+def best_of_n_table(bounded: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
+    """Returns the distribution of the best of n for every cell of quasi-random points.
+
+    Columns: those of `study_key`, draws (n), mass_on_minimum (share of the distribution
+    on the observed minimum), and for each quantile `q05`, its least value (NaN: not
+    reached within the budget), and `q05_open`, true where this is a lower bound only. n
+    runs over 1 .. N, or for more than a hundred trials over a hundred numbers that are
+    evenly spaced in log n.
+    """
+    tables = []
+    drawn = exchangeable(bounded, studies)
+    names = study_key(bounded)
+    for cell, trials in drawn.groupby(names, sort=False):
+        draws = _draws(len(trials))
+        low, high = best_of_n(trials["earliest"], trials["latest"], draws)
+        columns: dict[str, Any] = dict(zip(names, cell, strict=True))
+        columns["draws"] = draws
+        columns["mass_on_minimum"] = probability_among_first(len(trials), draws)[:, 1]
+        for level, least, greatest in zip(QUANTILES, low.T, high.T, strict=True):
+            name = f"q{round(100 * level):02d}"
+            columns[name] = np.where(np.isinf(least), np.nan, least)
+            columns[f"{name}_open"] = least < greatest
+        tables.append(pd.DataFrame(columns))
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def _draws(trials: int) -> list[int]:
+    """Returns 1 .. N, or _MOST_DRAWS numbers from 1 to N, evenly spaced in log n."""
+    if trials <= _MOST_DRAWS:
+        return list(range(1, trials + 1))
+    return [int(n) for n in np.unique(np.geomspace(1, trials, _MOST_DRAWS).round())]

@@ -73,13 +73,13 @@ class Tables(loading.Tables):
 
     def __repr__(self) -> str:
         """Returns the number of cells, and K* of the first ones, in about ten lines."""
-        from dps_tf.analysis.report.results import short_table
+        from dps_tf.analysis.report.terminal import short_table
 
         return short_table(self)
 
     def _repr_html_(self) -> str:
         """Returns the table of results as HTML for notebooks."""
-        from dps_tf.analysis.report.results import html_table
+        from dps_tf.analysis.report.terminal import html_table
 
         return html_table(self)
 

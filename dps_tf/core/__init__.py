@@ -25,6 +25,7 @@ from dps_tf.core.errors import (
     on_one_line,
     printable,
 )
+from dps_tf.core.evaluation_steps import EvaluationSchedule
 from dps_tf.core.execution import (
     Backend,
     Job,
@@ -40,7 +41,15 @@ from dps_tf.core.goal import Goal, direction_of
 from dps_tf.core.nearest import Nearest, Search, advice, nearest_of
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
 from dps_tf.core.order import examples_at
-from dps_tf.core.outcome import Crossings, GoalWatch, crossings, trial_outcome
+from dps_tf.core.outcome import (
+    OUTCOMES,
+    Crossings,
+    GoalWatch,
+    Trajectory,
+    crossings,
+    error_cause,
+    trial_outcome,
+)
 from dps_tf.core.race import (
     Plan,
     RaceRule,
@@ -84,7 +93,6 @@ from dps_tf.core.sweep import (
     repeat_study,
     repeated_seed,
 )
-from dps_tf.core.trial import OUTCOMES, EvaluationSchedule, Trajectory, error_cause
 from dps_tf.core.workload import (
     QUASI_RANDOM,
     EvaluationInterval,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,42 @@ from dps_tf.core.nearest import Nearest, nearest_of
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Wholes = NDArray[np.int64]
+
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(: |$)")
+
+OUTCOMES = ("complete", "incomplete", "infeasible", "censored", "failed")
+"""complete: met the goal. incomplete: spent its step budget. infeasible: diverged.
+
+censored: stopped because enough other trials had met the goal before it could. failed:
+ended by an error that is not the trial's own (its text is kept).
+"""
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """The evaluations of one trial so far.
+
+    Attributes:
+        last_step: last step at which it was evaluated; 0 before the first evaluation.
+        finish_step: first evaluated step at which it met the goal.
+        diverged_step: step whose mini-batch loss, or evaluated metric, was first not
+            finite. A trial may finish and diverge later.
+        failed: text of the error that ended the trial, None unless one did.
+    """
+
+    last_step: int = 0
+    finish_step: int | None = None
+    diverged_step: int | None = None
+    failed: str | None = None
+
+
+def error_cause(text: str) -> str:
+    """Returns the error at the end of a traceback, in at most 300 characters."""
+    lines = [line for line in text.splitlines() if line.strip()] or ["unknown"]
+    # The last line that names an error; its message may go on over further lines.
+    named = [n for n, line in enumerate(lines) if _ERROR.match(line)]
+    message = " ".join(line.strip() for line in lines[named[-1] if named else -1 :])
+    return message[:300]
 
 
 def trial_outcome(*, reached: bool, diverged: bool, failed: bool, is_open: bool) -> str:

@@ -24,8 +24,8 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dps_tf.core.outcome import trial_outcome
-from dps_tf.core.trial import EvaluationSchedule, Trajectory
+from dps_tf.core.evaluation_steps import EvaluationSchedule
+from dps_tf.core.outcome import Trajectory, trial_outcome
 
 Key = tuple[int, int]
 """(evaluated step, trial number)."""

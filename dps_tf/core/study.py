@@ -11,9 +11,9 @@ from typing import Any
 
 from dps_tf.core.cell import DENSE, Cell
 from dps_tf.core.errors import UserError, check_known, check_whole, is_whole
+from dps_tf.core.evaluation_steps import EvaluationSchedule
 from dps_tf.core.goal import Goal
 from dps_tf.core.race import RaceRule
-from dps_tf.core.trial import EvaluationSchedule
 from dps_tf.core.workload import Workload
 
 RESULTS_VERSION = 2

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 from dps_tf.core.cell import checked_name
 from dps_tf.core.errors import UserError, check_known, check_whole
+from dps_tf.core.evaluation_steps import EvaluationSchedule
 from dps_tf.core.goal import Goal
 from dps_tf.core.registry import SHARE, Argument, Reads, check_names, resolve
 from dps_tf.core.space import SEQUENCES, Space, points
-from dps_tf.core.trial import EvaluationSchedule
 
 QUASI_RANDOM = "quasi_random"
 """The oracle that draws all points before the first trial, which a race needs."""

@@ -21,7 +21,7 @@ from dps_tf.data import Examples
 from dps_tf.models import draws_at_random
 from dps_tf.objectives import BatchSums, Objective, build, dense_gradients, penalty
 from dps_tf.sparsity import trainable_positions
-from dps_tf.sparsity.gradients import batch_size as fitting
+from dps_tf.sparsity.score_gradients import batch_size as fitting
 
 BATCH_SIZE = 100
 """Examples per batch: the small batch of the noise scale; fits the cache of a core."""

@@ -14,7 +14,6 @@ import numpy as np
 
 from dps_tf.core import Argument, Reads, UserError
 from dps_tf.objectives import Progress
-from dps_tf.sparsity.gradients import GradientProgram
 from dps_tf.sparsity.methods import (
     AT_LEAST_ONE,
     SparsityMethod,
@@ -29,6 +28,7 @@ from dps_tf.sparsity.request import (
     MaskRequest,
     ScoreCache,
 )
+from dps_tf.sparsity.score_gradients import GradientProgram
 
 Masks = list[np.ndarray]
 ROUND_EXAMPLES = 5_000  # this package's choice; published codes take a batch or a few

@@ -31,7 +31,6 @@ from dps_tf.core import (
 )
 from dps_tf.data import Dataset
 from dps_tf.objectives import Objective, Progress
-from dps_tf.sparsity.gradients import GradientProgram
 from dps_tf.sparsity.prunable import MaskSet, describe, roles
 from dps_tf.sparsity.request import (
     BalancedExamples,
@@ -41,6 +40,7 @@ from dps_tf.sparsity.request import (
     ScoreCache,
     selection_arguments,
 )
+from dps_tf.sparsity.score_gradients import GradientProgram
 from dps_tf.sparsity.selection import SELECTIONS
 
 Arrays = Sequence[np.ndarray]

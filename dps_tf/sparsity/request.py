@@ -15,8 +15,8 @@ from dps_tf._keras import keras
 from dps_tf.core import RESULTS_VERSION, Pruning, UserError
 from dps_tf.data import Dataset
 from dps_tf.objectives import Objective, Progress
-from dps_tf.sparsity.gradients import BATCH, GradientProgram, program_of
 from dps_tf.sparsity.prunable import KERNEL, VariableRole, roles, trainable_positions
+from dps_tf.sparsity.score_gradients import BATCH, GradientProgram, program_of
 from dps_tf.sparsity.selection import SELECTIONS, Candidates, choose
 from dps_tf.store import (
     FORMAT,

@@ -21,6 +21,7 @@ from dps_tf.store.layout import (
 from dps_tf.store.local_files import LocalFiles, is_temporary
 from dps_tf.store.locks import Lock, Owner
 from dps_tf.store.log import encode_event, open_log, read_log, read_logs, scan
+from dps_tf.store.parquet import empty_frame, encode_table, write_table
 from dps_tf.store.records import (
     FORMAT,
     canonical,
@@ -69,4 +70,3 @@ from dps_tf.store.study_tables import (
     trial_points,
 )
 from dps_tf.store.sweep_reader import StoredTables, SweepReader
-from dps_tf.store.tables import empty_frame, encode_table, write_table

@@ -20,6 +20,13 @@ from dps_tf.store.errors import DamagedError, OtherFormatError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout
 from dps_tf.store.log import read_logs
+from dps_tf.store.parquet import (
+    decode_table,
+    empty_frame,
+    read_table,
+    to_arrow,
+    to_frame,
+)
 from dps_tf.store.records import check_format, read_json, sha256
 from dps_tf.store.schemas import (
     CURVES,
@@ -32,13 +39,6 @@ from dps_tf.store.schemas import (
 from dps_tf.store.states import StateStore
 from dps_tf.store.study_history import StudyHistory
 from dps_tf.store.study_tables import best_first, study_result, study_tables
-from dps_tf.store.tables import (
-    decode_table,
-    empty_frame,
-    read_table,
-    to_arrow,
-    to_frame,
-)
 
 
 @dataclass(frozen=True)

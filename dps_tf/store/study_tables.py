@@ -26,10 +26,10 @@ from dps_tf.core import (
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout
+from dps_tf.store.parquet import empty_frame, encode_table
 from dps_tf.store.records import encode_record, read_json, set_aside, sha256
 from dps_tf.store.schemas import SCHEMAS
 from dps_tf.store.study_history import StudyHistory, TrialHistory
-from dps_tf.store.tables import empty_frame, encode_table
 
 EVALUATION_COST = 1 / 3
 """Cost of evaluating an example, in training steps per example: a forward pass, against

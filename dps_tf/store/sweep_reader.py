@@ -20,10 +20,10 @@ from dps_tf.core import CELL_KEY, Cell, UserError, cell_key, check_known, is_axi
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout, is_name
+from dps_tf.store.parquet import empty_frame, to_arrow, to_frame
 from dps_tf.store.records import read_json
 from dps_tf.store.schemas import CURVES, MEASUREMENTS, SCHEMAS, STUDIES, TRIALS, WORK
 from dps_tf.store.study_reader import StudyReader
-from dps_tf.store.tables import empty_frame, to_arrow, to_frame
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from dps_tf.store import (
     shortfall,
     write_json,
 )
-from dps_tf.store.tables import to_frame
+from dps_tf.store.parquet import to_frame
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.progress import Forecast, Forecaster, StudyProgress, no_forecast

@@ -10,7 +10,7 @@ import pytest
 
 from dps_tf.analysis import fit_table, loading, report
 from dps_tf.analysis.report.curves import comparable, curves_of, effects
-from dps_tf.analysis.report.results import terminal_table
+from dps_tf.analysis.report.terminal import terminal_table
 from dps_tf.analysis.tables import study_key
 from tests.analysis.few_sections import draw_only
 from tests.made_up.sweeps import Sweep, write_sweep

@@ -14,8 +14,8 @@ from dps_tf.analysis.report.content import ReportContext
 from dps_tf.analysis.report.curves import effects
 from dps_tf.analysis.report.measurements import smoothness_part
 from dps_tf.analysis.report.page import specification_table
-from dps_tf.analysis.report.results import terminal_table
 from dps_tf.analysis.report.summary import summary
+from dps_tf.analysis.report.terminal import terminal_table
 from dps_tf.store import LocalFiles, write_json
 from tests.analysis.few_sections import draw_only
 from tests.made_up.sweeps import Sweep, make, write_sweep

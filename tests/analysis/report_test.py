@@ -22,12 +22,13 @@ from dps_tf.analysis.report.assembly import assemble
 from dps_tf.analysis.report.cautions import cautions
 from dps_tf.analysis.report.content import CAPTION, Caution, Report, ReportContext
 from dps_tf.analysis.report.headline import headline
-from dps_tf.analysis.report.health import best_of_n_table
 from dps_tf.analysis.report.measurements import averaged, noise_table
 from dps_tf.analysis.report.page import specification_table
 from dps_tf.analysis.report.published import published_part
-from dps_tf.analysis.report.results import steps_text, terminal_table
+from dps_tf.analysis.report.results import steps_text
 from dps_tf.analysis.report.summary import summary
+from dps_tf.analysis.report.terminal import terminal_table
+from dps_tf.analysis.search_health import best_of_n_table
 from dps_tf.core import UserError
 from dps_tf.store import StoredTables
 from tests.analysis.few_sections import context_of, draw_only

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf import core, store
-from dps_tf.store.tables import to_frame
+from dps_tf.store.parquet import to_frame
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.study import RunContext, run_study

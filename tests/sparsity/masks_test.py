@@ -20,8 +20,8 @@ from dps_tf.sparsity import (
     register_sparsity_method,
     request,
 )
-from dps_tf.sparsity.gradients import program_of
 from dps_tf.sparsity.request import balanced, window
+from dps_tf.sparsity.score_gradients import program_of
 from tests.sparsity import data
 
 AT_START = [

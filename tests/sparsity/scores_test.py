@@ -10,7 +10,7 @@ from dps_tf import models, objectives
 from dps_tf._keras import keras
 from dps_tf.core import UserError
 from dps_tf.sparsity import iterative, methods, trainable_positions
-from dps_tf.sparsity.gradients import GradientProgram
+from dps_tf.sparsity.score_gradients import GradientProgram
 from tests.sparsity import data
 
 FEATURES, HIDDEN, CLASSES = 3, 4, 3

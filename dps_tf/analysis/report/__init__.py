@@ -12,4 +12,4 @@ from dps_tf.analysis.report.assembly import (
 from dps_tf.analysis.report.assembly import write_report as write_report
 from dps_tf.analysis.report.content import Part as Part
 from dps_tf.analysis.report.content import ReportContext as ReportContext
-from dps_tf.analysis.report.results import terminal_text as terminal_text
+from dps_tf.analysis.report.terminal import terminal_text as terminal_text

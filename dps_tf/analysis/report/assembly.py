@@ -17,7 +17,6 @@ from dps_tf.analysis.report.curves import curves_of
 from dps_tf.analysis.report.effects import effects_part
 from dps_tf.analysis.report.generalization import generalization_part
 from dps_tf.analysis.report.headline import headline_part
-from dps_tf.analysis.report.health import best_of_n_table, health_part
 from dps_tf.analysis.report.law import effect_sentences, joint_fits, law_part
 from dps_tf.analysis.report.learning_curves import training_curves_part
 from dps_tf.analysis.report.learning_rates import learning_rates_part
@@ -29,8 +28,9 @@ from dps_tf.analysis.report.published import published_part
 from dps_tf.analysis.report.recommendation import recommendations_of
 from dps_tf.analysis.report.regimes import regimes_of
 from dps_tf.analysis.report.repeats import repeats_part
-from dps_tf.analysis.report.results import results_part
+from dps_tf.analysis.report.results import health_part, results_part
 from dps_tf.analysis.report.summary import first_sentence, summary
+from dps_tf.analysis.search_health import best_of_n_table
 from dps_tf.analysis.wording import and_list, count
 from dps_tf.core import UserError, duration
 from dps_tf.store import CURVES, TRIALS, LocalFiles, encode_table

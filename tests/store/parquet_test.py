@@ -19,7 +19,7 @@ from dps_tf.store import (
     empty_frame,
     encode_table,
 )
-from dps_tf.store.tables import decode_table, to_frame
+from dps_tf.store.parquet import decode_table, to_frame
 from tests.made_up.sweeps import closing
 
 CLOSING = closing()
