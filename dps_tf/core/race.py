@@ -31,8 +31,8 @@ Key = tuple[int, int]
 """(evaluated step, trial number)."""
 
 MAX_LEAD = 0.05
-"""Greatest lead over the trial furthest behind, as a fraction of the step of that one,
-where slots hold states."""
+"""Greatest lead of a trial where slots hold states: a fraction of the step of the trial
+furthest behind."""
 
 
 @dataclass(frozen=True)

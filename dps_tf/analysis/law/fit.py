@@ -110,9 +110,10 @@ class LawFit:
     def plateau_resolved(self) -> bool:
         """Whether the data refuse c2 = 0; else c2 is open, and c1/c2 upwards.
 
-        They do where the values of c2 that they support more than 0, by the likelihood
-        averaged over all else, hold all of the posterior but half a tail (the evidence
-        of Pereira, Stern and Wechsler 2008, with the prior as reference), and where no
+        Data refuse it under two conditions. By the likelihood averaged over all else,
+        some values of c2 have more support than 0; they hold all of the posterior but
+        half a tail (the evidence
+        of Pereira, Stern and Wechsler 2008, with the prior as reference). And no
         c1 makes 0 likely, by the ratio to the largest likelihood (Wilks 1938): of one
         K* and lower bounds a larger c2 leaves more room to c1, and is no more likely.
         """

@@ -196,9 +196,9 @@ class Posterior:
 
     @cached_property
     def supported(self) -> Floats:
-        """The weight `within`, at the c1 that data support twice as much as the least.
+        """The weight `within` of every c1 with twice the support of the least c1.
 
-        That is all of it, unless c1 rests on the least c1 that the prior allows.
+        The weight is whole, unless c1 rests on the least c1 that the prior allows.
         """
         if "c1" not in self.rests_on:
             return self.within
