@@ -342,7 +342,8 @@ def read_rows(
     """Returns some rows, preprocessed; those of `labels` in 32 bits.
 
     `name`: `inputs` or `labels`. Raises UserError where a value is no number, not
-    finite or takes more than 32 bits, and where `preprocess` drops rows.
+    finite or takes more than 32 bits, and where `preprocess` drops rows. A label may be
+    NaN, which is unknown: the objective decides whether it takes such labels.
     """
     stored = array[rows]
     check_kind(name, stored, STORED_KINDS)
@@ -386,7 +387,12 @@ def _check_values(name: str, values: np.ndarray, rows: np.ndarray) -> None:
     # NaN is the least and the greatest value of an array that holds it.
     if not values.size or (-most <= values.min() and values.max() <= most):
         return
-    place = np.argwhere(~((-most <= values) & (values <= most)))[0].tolist()
+    wrong = ~((-most <= values) & (values <= most))
+    if is_float and name == "labels":
+        wrong &= ~np.isnan(values)
+        if not wrong.any():
+            return
+    place = np.argwhere(wrong)[0].tolist()
     inside = f" at {place[1:]}" if place[1:] else ""
     raise UserError(
         f"the {name} of example {rows[place[0]]} (the first is 0) hold "

@@ -28,9 +28,9 @@ class Metric:
             of `sums` and always `loss` and `weight`: the weighted sum of the loss
             (without smoothing and penalties) and the sum of the weights.
         sums: maps (labels, outputs, weights) of a batch to tensors by name, which are
-            added up. `weights` is float32, one per label, 0 for labels that do not
-            count. Metrics with the same function share its work. None if `loss` and
-            `weight` suffice.
+            added up: floating-point numbers or int64. `weights` is float32, one per
+            label, 0 for labels that do not count. Metrics with the same function share
+            its work. None if `loss` and `weight` suffice.
         keeps_examples: whether `sums` returns a row for each example instead, float32
             [batch, ...], and `value` gets the rows of all examples, in any order: for
             metrics that no sum of fixed size gives exactly. Rows of padding are
@@ -92,22 +92,39 @@ def one_per_label(what: str, values: Any, labels: tf.Tensor, dtype: tf.DType) ->
 def check_sums(sums: Any, labels: tf.Tensor, of_rows: bool) -> Sums:
     """Returns what a function of a metric returned for a batch, if it can be merged.
 
+    Sums that are floating-point numbers are returned, and so added up, in float64.
+
     Raises:
-        UserError: a value is no tensor, a sum has the length of the batch, or rows
-            (`of_rows`) have another one.
+        UserError: they are no mapping, or have a name of `Metric.value`. A value is no
+            tensor, a sum has the length of the batch or is a narrow whole number, or
+            rows (`of_rows`) have another length.
     """
     batch = labels.shape[:1]
+    if not isinstance(sums, Mapping):
+        raise UserError(
+            f"the sums of a metric are {type(sums).__name__}: return a dictionary of "
+            "tensors by name."
+        )
     for name, value in sums.items():
-        if not tf.is_tensor(value):
+        if name in ("loss", "weight"):
+            found = "named as a sum that every metric has"
+        elif not tf.is_tensor(value):
             found = f"{type(value).__name__}, no tensor"
         elif of_rows and not value.shape[:1].is_compatible_with(batch):
             found = f"of shape {value.shape}, not a row for each example"
         elif not of_rows and not value.shape.is_fully_defined():
             found = f"of shape {value.shape}, not added up over the batch"
+        elif not (of_rows or value.dtype.is_floating or value.dtype == tf.int64):
+            found = f"{value.dtype.name}, and sums of it may overflow (take int64)"
         else:
             continue
         raise UserError(f"{name!r} of a metric's sums is {found}: change the metric.")
-    return sums
+    if of_rows:
+        return dict(sums)
+    return {
+        name: tf.cast(value, tf.float64) if value.dtype.is_floating else value
+        for name, value in sums.items()
+    }
 
 
 def count(condition: tf.Tensor) -> tf.Tensor:

@@ -49,7 +49,8 @@ class Objective:
         labels: kind of the labels: CLASSES, INDICATORS or NUMBERS.
         metaparameters: the metaparameters that `loss` reads from a point.
         weights: maps labels to float32, one per label: the weight of a position in the
-            loss, 0 for padding or unknown labels. None gives every position weight 1,
+            loss, 0 for padding or unknown labels, never negative. A label of weight 0
+            has a finite loss. None gives every position weight 1,
             and devices exchange no sums of weights.
         link: the function that the loss applies to outputs, `softmax` or `sigmoid`; a
             network that ends in this function is refused. '' refuses no network.
@@ -82,6 +83,8 @@ class Objective:
             raise UserError(
                 f"the objective has two metrics named {twice[0]!r}: rename one."
             )
+        if self.weights is not None:
+            object.__setattr__(self, "weights", _one_each(self.weights))
 
     @property
     def reads(self) -> Reads:
@@ -158,6 +161,9 @@ class Objective:
         if self.labels != NUMBERS and isinstance(labels, np.ndarray) and labels.size:
             classes = outputs[-1] if self.labels == CLASSES else 2
             self._check_range(labels, classes or 0, what)
+        is_held = isinstance(labels, np.ndarray) and labels.size
+        if is_held and (self.weights is not None or self.labels == NUMBERS):
+            self._check_weights(labels, outputs, what)
 
     def _check_range(self, labels: np.ndarray, classes: int, what: str) -> None:
         # Labels below 0 are padding or unknown, if the objective has weights.
@@ -168,6 +174,63 @@ class Objective:
                     f"a label of {what} is {label}: by this objective and network it "
                     f"has to be from 0 to {classes - 1}."
                 )
+
+    def _check_weights(
+        self, labels: np.ndarray, outputs: Sequence[int | None], what: str
+    ) -> None:
+        """Raises UserError for labels and weights that no mean can be taken of."""
+        total, without = 0.0, None
+        for start in range(0, len(labels), _ROWS):
+            part, weights = labels[start : start + _ROWS], np.ones(1, np.float32)
+            if self.weights is not None:
+                with tf.init_scope():
+                    weights = self.weights(tf.constant(part)).numpy()
+            if not (weights >= 0).all() or np.isinf(weights).any():
+                raise UserError(
+                    f"the weights of labels of {what} go from {weights.min()} to "
+                    f"{weights.max()}: they must be finite and at least 0."
+                )
+            if self.labels == NUMBERS and (np.isnan(part) & (weights > 0)).any():
+                raise UserError(
+                    f"a label of {what} is NaN, and counts by this objective: leave "
+                    "the example out, or give the objective weights of 0 for it."
+                )
+            total += float(weights.sum(dtype=np.float64))
+            if without is None and not weights.all():
+                row = int(np.argwhere(weights == 0)[0][0])
+                without = part[row : row + 1]
+        if total == 0:
+            raise UserError(
+                f"the weights of all labels of {what} are 0, so that nothing can be "
+                "learned from them: change the labels, or the objective's weights."
+            )
+        if without is not None:
+            self._check_without_weight(without, outputs, what)
+
+    def _check_without_weight(
+        self, labels: np.ndarray, outputs: Sequence[int | None], what: str
+    ) -> None:
+        """Raises UserError where a label of weight 0 makes the loss fail or NaN."""
+        # Zero times NaN is NaN, and TensorFlow's own losses refuse a class below 0.
+        known = self.label_type(outputs).shape.rank
+        shape = [*labels.shape, *outputs[known:]]
+        with tf.init_scope(), tf.GradientTape() as tape:
+            at = tf.fill(shape, 0.5)
+            tape.watch(at)
+            try:
+                loss = self.batch_loss(tf.constant(labels), at, {}, 1.0)
+                slope = tape.gradient(loss, at)
+                parts = [loss] if slope is None else [loss, slope]
+                if all(np.isfinite(part).all() for part in parts):
+                    return
+                found = "NaN"
+            except tf.errors.InvalidArgumentError:
+                found = "an error"
+        raise UserError(
+            f"the loss of the objective is {found} for labels of {what} that have "
+            "weight 0: replace such labels inside of the loss, as by "
+            "tf.maximum(labels, 0)."
+        )
 
     def batch_loss(
         self,
@@ -306,6 +369,17 @@ def _value(metric: Metric, sums: Mapping[str, Any]) -> float:
         return float(metric.value(sums))
     except ZeroDivisionError:
         return math.nan
+
+
+def _one_each(weights: Callable[[tf.Tensor], tf.Tensor]) -> Any:
+    """Returns weights that raise UserError unless they are one for each label."""
+
+    def checked(labels: tf.Tensor) -> tf.Tensor:
+        found = weights(labels)
+        one_per_label("the weight of a label", found, labels, tf.float32)
+        return found
+
+    return checked
 
 
 def _different(functions: Any) -> list[Any]:

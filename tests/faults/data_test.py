@@ -99,6 +99,19 @@ def test_ends_of_32_bits_are_held():
         loaded(arrays()["inputs"], targets)
 
 
+@pytest.mark.parametrize("kind", FLOATS)
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_label_may_be_unknown_and_an_infinite_one_is_refused(kind, mapped, tmp_path):
+    labels = np.ones([COUNT, 2], kind)
+    labels[3:30, 1] = np.nan
+    held = on_disk(tmp_path, labels) if mapped else labels
+    read_all(loaded(arrays()["inputs"], held))
+    labels[11, 0] = np.inf
+    held = on_disk(tmp_path, labels) if mapped else labels
+    with pytest.raises(UserError, match=r"labels of example 11 .* inf at \[0\]"):
+        read_all(loaded(arrays()["inputs"], held))
+
+
 KINDS = {
     "masked": lambda a: np.ma.masked_where(np.indices(a.shape)[0] == 5, a),
     "complex": lambda a: a.astype(np.complex64),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import tf_keras
 
 from dps_tf.core import UserError
 from dps_tf.models import check_functional
-from dps_tf.objectives import Metric, Objective, build, fractions
+from dps_tf.objectives import Metric, Objective, build, fractions, merge
 from dps_tf.training import DeviceData, Program
 from tests.training import problems
 
@@ -55,6 +56,102 @@ def test_a_loss_is_one_number_for_each_label(loss, use, positions):
     USES[use](PLAIN, labels, outputs)
 
 
+WEIGHTS = {
+    "one for all": lambda w: tf.constant(2.0),
+    "a column": lambda w: w[..., None],
+    "a row": lambda w: w[None],
+    "one less": lambda w: w[1:],
+    "whole": lambda w: tf.cast(w, tf.int32),
+    "flags": lambda w: w > 0,
+    "float64": lambda w: tf.cast(w, tf.float64),
+    "a Python number": lambda w: 1.0,
+    "an array": lambda w: np.ones(16, np.float32),
+}
+USES_OF_WEIGHTS = {
+    **USES,
+    "steps": lambda of, y, o: of.weights(y),
+    "valid": lambda of, y, o: of.valid_weights(y, tf.ones(16, tf.bool)),
+}
+
+
+def weighted(weights, loss=PLAIN.loss, **change):
+    return dataclasses.replace(PLAIN, loss=loss, weights=weights, **change)
+
+
+@pytest.mark.parametrize("use", USES_OF_WEIGHTS)
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_a_weight_is_one_number_for_each_label(kind, use):
+    labels, outputs = tf.zeros([16], tf.int32), tf.zeros([16, 4])
+    ones = lambda y: tf.ones_like(y, tf.float32)  # noqa: E731
+    own = weighted(lambda y: WEIGHTS[kind](ones(y)))
+    traced = tf.function(
+        lambda: USES_OF_WEIGHTS[use](own, labels, outputs), autograph=False
+    )
+    with pytest.raises(UserError, match="the weight of a label is .* each label"):
+        traced.get_concrete_function()
+    USES_OF_WEIGHTS[use](weighted(ones), labels, outputs)
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ((1, -1), "weights of labels of it go from -1.0 to 1.0"),
+        ((1, -1e-9), "go from -9.9.* at least 0"),
+        ((1, math.nan), "go from nan .* must be finite"),
+        ((math.inf, 1), "go from 1.0 to inf"),
+        ((0, 0), "weights of all labels of it are 0"),
+    ],
+)
+def test_weights_are_not_negative_and_not_all_zero(values, message):
+    labels = np.arange(20_001) % 2 == 0  # more than are read at a time
+    labels = labels.astype(np.int32)
+
+    def of(values):
+        return weighted(lambda y: tf.gather(tf.constant(values, tf.float32), y))
+
+    of((0, 1)).check_outputs(labels, [None, 4], "it")
+    of((0.5, 3)).check_outputs(labels, [None, 4], "it")
+    with pytest.raises(UserError, match=message):
+        of(values).check_outputs(labels, [None, 4], "it")
+
+
+KNOWN = lambda y: tf.cast(y >= 0, tf.float32)  # noqa: E731
+NOT_NAN = lambda y: tf.cast(y == y, tf.float32)  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    "positions, outputs", [((), ()), ((3,), (3,)), ((3,), (None,))]
+)
+def test_a_loss_takes_the_labels_that_have_no_weight(positions, outputs):
+    labels = np.ones([50, *positions], np.int32)
+    labels[7:9] = -1
+    given = labels, [None, *outputs, 4], "it"
+    fails = lambda y, o, _: each(y, o)  # noqa: E731
+    shifted = lambda y, o, _: each(tf.maximum(y, 0), o) / tf.cast(y + 1, "float32")  # noqa: E731
+    holds = lambda y, o, _: each(tf.maximum(y, 0), o)  # noqa: E731
+    weighted(KNOWN, holds).check_outputs(*given)
+    for loss in (fails, shifted):
+        with pytest.raises(UserError, match="for labels of it that have weight 0"):
+            weighted(KNOWN, loss).check_outputs(*given)
+
+
+def test_a_number_may_be_unknown_where_the_objective_says_so():
+    labels = np.ones([20, 2], np.float32)
+    plain = lambda y, o, _: tf.square(o - y)  # noqa: E731
+    held = lambda y, o, _: tf.square(tf.where(y == y, o - y, 0.0))  # noqa: E731
+    given = [None, 2], "it"
+    for weights in (None, NOT_NAN):
+        weighted(weights, plain, labels="numbers").check_outputs(labels, *given)
+    labels[11, 1] = math.nan
+    build("squared_error").check_outputs(labels, *given)
+    weighted(NOT_NAN, held, labels="numbers").check_outputs(labels, *given)
+    for weights in (None, lambda y: tf.ones_like(y)):
+        with pytest.raises(UserError, match="a label of it is NaN, and counts"):
+            weighted(weights, held, labels="numbers").check_outputs(labels, *given)
+    with pytest.raises(UserError, match="NaN for labels of it that have weight 0"):
+        weighted(NOT_NAN, plain, labels="numbers").check_outputs(labels, *given)
+
+
 @pytest.mark.parametrize("change", [lambda w: w[..., None], tf.reduce_any, lambda w: 1])
 def test_what_a_metric_counts_is_one_flag_for_each_label(change):
     labels, outputs = tf.zeros([16], tf.int32), tf.zeros([16, 4])
@@ -69,6 +166,8 @@ def test_what_a_metric_counts_is_one_flag_for_each_label(change):
     [
         (False, lambda w: w, "'own' .* not added up over the batch"),
         (False, lambda w: 1.0, "'own' .* is float, no tensor"),
+        (False, lambda w: tf.reduce_sum(tf.cast(w, tf.int32)), "'own' .* is int32"),
+        (False, lambda w: tf.reduce_any(w > 0), "'own' .* is bool, .* int64"),
         (True, lambda w: tf.reduce_sum(w), "'own' .* not a row for each example"),
         (True, lambda w: tf.ones([3, 2]), "'own' .* not a row for each example"),
     ],
@@ -89,6 +188,38 @@ def test_sums_of_an_own_metric_can_be_merged(kept, returned, message):
     trace(lambda w: w if kept else tf.reduce_sum(w), None)
     with pytest.raises(UserError, match=message):
         trace(returned, 16 if kept else None)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(
+    "returned, message",
+    [
+        (lambda w: {"weight": w}, "'weight' of a metric's sums is named as"),
+        (lambda w: {"loss": w}, "'loss' of a metric's sums is named as"),
+        (lambda w: [w], "sums of a metric are list: return a dictionary"),
+        (lambda w: w, "sums of a metric are .*Tensor: return a dictionary"),
+        (lambda w: None, "sums of a metric are NoneType"),
+    ],
+)
+def test_sums_have_names_of_their_own(kept, returned, message):
+    sums = lambda y, o, w: returned(w if kept else tf.reduce_sum(w))  # noqa: E731
+    metric = Metric("own", lambda sums: 0.0, sums, keeps_examples=kept)
+    labels, outputs = tf.zeros([16], tf.int32), tf.zeros([16, 4])
+    with pytest.raises(UserError, match=message):
+        Objective(PLAIN.loss, (metric,)).sums(labels, outputs, tf.ones(16, tf.bool))
+
+
+def test_sums_of_batches_are_added_in_float64():
+    sums = lambda y, o, w: {"own": tf.constant(2.0**24)}  # noqa: E731
+    one = lambda y, o, w: {"own": tf.constant(1.0)}  # noqa: E731
+    labels, outputs = tf.zeros([16], tf.int32), tf.zeros([16, 4])
+    batches = []
+    for function in (sums, one, one):
+        metric = Metric("own", lambda sums: float(sums["own"]), function)
+        own = Objective(PLAIN.loss, (metric,))
+        found = own.sums(labels, outputs, tf.ones(16, tf.bool))
+        batches.append(tf.nest.map_structure(lambda value: value.numpy(), found))
+    assert own.values("validation", merge(batches))["validation/own"] == 2**24 + 2
 
 
 def network(outputs=1, dtype="float32", trainable=True):
