@@ -315,10 +315,10 @@ def _argument(argument: registry.Argument) -> str:
 def _optimizers() -> str:
     rows = []
     for name in optim.OPTIMIZERS.names():
-        optimizer = optim.OPTIMIZERS[name]
+        rule = optim.OPTIMIZERS[name]
         space = "<br>".join(f"`{k}`: {v}" for k, v in optim.default_space(name).items())
         rows.append(
-            (f"`{name}`", opening(optimizer), _reads(optimizer.READS), space),
+            (f"`{name}`", opening(rule.update), _reads(rule.reads), space),
         )
     head = ("name", "update", "reads beside `learning_rate`", "default space")
     texts = described(_attribute_docstring("dps_tf.optim.base", "OPTIONS"), "Options")

@@ -25,8 +25,9 @@ class TrialState:
 
     Attributes:
         step: number of updates made.
-        arrays: the variables of the program in its own order: weights, optimizer
-            slots, order of the evaluation, variables of pruning wrappers.
+        arrays: the arrays of the program in its own order: weights, optimizer slots,
+            order of the evaluation, workers, masks of pruning in training. They may be
+            tensors, which `np.asarray` brings to the host.
     """
 
     step: int

@@ -12,6 +12,7 @@ from typing import Any
 from dps_tf._keras import keras, own_settings
 from dps_tf.core import FLOAT32, Registry, UserError, arguments_of
 from dps_tf.models import image_networks, language_networks
+from dps_tf.models.functional import functional, given, varying_averages
 from dps_tf.models.initial_point import initial_point, noting_initializers
 from dps_tf.models.randomness import (
     StepDraws,

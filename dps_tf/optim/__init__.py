@@ -1,7 +1,7 @@
 """Optimizers and schedules by name, with tensors as metaparameters.
 
-`build(name, schedule)` makes an optimizer, an instance of a subclass of
-`TensorOptimizer`, which describes what all optimizers share.
+`build(name, schedule)` makes an optimizer, a pair of pure functions. `TensorOptimizer`
+is the same optimizer for Keras' `fit`.
 
 The default space of an optimizer is searched if a gin file says `'default'`.
 Comparing optimizers is fair only if each is searched as widely as its use asks for,
@@ -25,13 +25,15 @@ from typing import Any
 import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
 from dps_tf.core import Reads, Registry, UserError, with_shares
 from dps_tf.optim import elementwise, tensorwise
-from dps_tf.optim.base import COMPILED, LEARNING_RATE, TensorOptimizer
+from dps_tf.optim.base import COMPILED, LEARNING_RATE, Optimizer, Rule
 from dps_tf.optim.schedules import SCHEDULES, Schedule, register_schedule
 
 __all__ = [
     "COMPILED",
     "OPTIMIZERS",
     "SCHEDULES",
+    "Optimizer",
+    "Rule",
     "Schedule",
     "TensorOptimizer",
     "build",
@@ -41,31 +43,38 @@ __all__ = [
     "register_schedule",
 ]
 
-OPTIMIZERS: Registry[type[TensorOptimizer]] = Registry("optimizer")
-"""The classes of optimizers that `build` makes, by name."""
+OPTIMIZERS: Registry[Rule] = Registry("optimizer")
+"""The rules of the optimizers that `build` makes, by name."""
 
 
 _SPACES: dict[str, Mapping[str, Any]] = {}
 
 
-def register(
-    name: str, optimizer: type[TensorOptimizer], space: Mapping[str, Any] | None = None
-) -> None:
-    """Makes `build(name, schedule)` return an instance of a `TensorOptimizer` class.
+def register(name: str, rule: Rule, space: Mapping[str, Any] | None = None) -> None:
+    """Makes `build(name, schedule)` return an optimizer with a rule.
 
     The name is taken as by `Registry.register`. `space`: the default space of the
     optimizer, `{name: (scale, low, high)}`.
 
+    Raises:
+        UserError: `rule` is no `Rule`, such as an optimizer of Keras.
+
     Examples:
         >>> import dps_tf
-        >>> class MySgd(TensorOptimizer):
-        ...     def update(self, variable, slots, rate, gradient):
-        ...         variable.assign_sub(rate * gradient)
+        >>> def descend(gradient, slots, weight, point, step):
+        ...     return weight - point["rate"] * gradient, slots
         >>> dps_tf.register_optimizer(
-        ...     "my_sgd", MySgd, {"learning_rate": ("log", 1e-3, 1.0)}
+        ...     "my_sgd", Rule(descend), {"learning_rate": ("log", 1e-3, 1.0)}
         ... )
     """
-    OPTIMIZERS.register(name, optimizer, optimizer.READS)
+    if not isinstance(rule, Rule):
+        kind = rule.__name__ if isinstance(rule, type) else type(rule).__name__
+        raise UserError(
+            f"optimizer {name!r} is a {kind}, and a trial's update is a pure function, "
+            "so that no optimizer of Keras is taken: write it as a dps_tf.optim.Rule, "
+            "a function (gradient, slots, weight, point, step) -> (weight, slots)."
+        )
+    OPTIMIZERS.register(name, rule, rule.reads)
     if space is not None:
         _SPACES[name] = space
 
@@ -81,18 +90,18 @@ _MOMENTUM_SPACE = {"learning_rate": _SGD_RATE, "momentum": _MOMENTUM}
 _ADAM_SPACE = {"learning_rate": _ADAM_RATE, "beta_1": _ADAM_BETA}
 _ADAMW_SPACE = {**_ADAM_SPACE, "weight_decay": _DECAY}
 
-_SHIPPED: tuple[tuple[str, type[TensorOptimizer], Mapping[str, Any]], ...] = (
-    ("sgd", elementwise.GradientDescent, _SGD_SPACE),
-    ("momentum", elementwise.Momentum, _MOMENTUM_SPACE),
-    ("nesterov", elementwise.Nesterov, _MOMENTUM_SPACE),
-    ("adam", elementwise.Adam, _ADAM_SPACE),
-    ("adamw", elementwise.AdamW, _ADAMW_SPACE),
+_SHIPPED: tuple[tuple[str, Rule, Mapping[str, Any]], ...] = (
+    ("sgd", elementwise.SGD, _SGD_SPACE),
+    ("momentum", elementwise.MOMENTUM, _MOMENTUM_SPACE),
+    ("nesterov", elementwise.NESTEROV, _MOMENTUM_SPACE),
+    ("adam", elementwise.ADAM, _ADAM_SPACE),
+    ("adamw", elementwise.ADAMW, _ADAMW_SPACE),
     ("lamb", tensorwise.LAMB, _ADAMW_SPACE),
     (
         # own: rates ten times smaller and decays ten times larger than AdamW's, as Chen
         # et al. 2023 advise (3 to 10 times).
         "lion",
-        elementwise.Lion,
+        elementwise.LION,
         {
             "learning_rate": ("log", 1e-5, 1e-2),
             "beta_1": _ADAM_BETA,
@@ -102,12 +111,12 @@ _SHIPPED: tuple[tuple[str, type[TensorOptimizer], Mapping[str, Any]], ...] = (
     (
         # own: Defazio et al. 2024 use rates up to 10 and betas 0.9, 0.95 and 0.98.
         "schedule_free_sgd",
-        elementwise.ScheduleFree,
+        elementwise.SCHEDULE_FREE,
         {"learning_rate": ("log", 1e-3, 100.0), "beta_1": _FREE_BETA},
     ),
     (
         "schedule_free_adamw",
-        elementwise.ScheduleFreeAdamW,
+        elementwise.SCHEDULE_FREE_ADAMW,
         {"learning_rate": _ADAM_RATE, "beta_1": _FREE_BETA, "weight_decay": _DECAY},
     ),
     (
@@ -123,7 +132,7 @@ _SHIPPED: tuple[tuple[str, type[TensorOptimizer], Mapping[str, Any]], ...] = (
     (
         # own: updates have the size of Adam's, so rates are Adam's; momentum as usual.
         "muon",
-        tensorwise.Muon,
+        tensorwise.MUON,
         {
             "learning_rate": _ADAM_RATE,
             "momentum": ("reverse_log", 0.9, 0.99),
@@ -139,14 +148,14 @@ _SHIPPED: tuple[tuple[str, type[TensorOptimizer], Mapping[str, Any]], ...] = (
         },
     ),
 )
-for _name, _optimizer, _space in _SHIPPED:
-    register(_name, _optimizer, _space)
+for _name, _rule, _space in _SHIPPED:
+    register(_name, _rule, _space)
 
 
 def reads(name: str, schedule: str = "constant") -> Reads:
     """Returns the metaparameters of an optimizer under a schedule, options included."""
-    own = {**SCHEDULES[schedule].reads, **OPTIMIZERS[name].READS}
-    return {**LEARNING_RATE, **OPTIMIZERS[name].options(), **own}
+    rule = OPTIMIZERS[name]
+    return {**LEARNING_RATE, **rule.options, **SCHEDULES[schedule].reads, **rule.reads}
 
 
 def build(
@@ -156,8 +165,8 @@ def build(
     step_budget: int | None = None,
     delay: int = 0,
     workers: int = 1,
-) -> TensorOptimizer:
-    """Returns a new optimizer; its metaparameters are to be set before training.
+) -> Optimizer:
+    """Returns an optimizer, `init` and `update`.
 
     Args:
         name: one of OPTIMIZERS.
@@ -168,12 +177,12 @@ def build(
         delay: number of updates by which gradients are late; see `base.OPTIONS`.
         workers: number of workers of local SGD; see `base.OPTIONS`.
     """
-    optimizer = OPTIMIZERS[name]
-    offered, given = optimizer.options(), list(metaparameters)
+    rule, given = OPTIMIZERS[name], list(metaparameters)
+    offered = rule.options
     # Lengths that are given as shares are read in place of those in steps.
     given += set(offered) - set(with_shares(offered, given))
     options = [option for option in offered if option in given]
-    return optimizer(schedule, options, step_budget, delay, name, workers)
+    return Optimizer(rule, schedule, options, step_budget, delay, workers, name)
 
 
 def default_space(name: str) -> Mapping[str, Any]:
@@ -186,3 +195,6 @@ def default_space(name: str) -> Mapping[str, Any]:
     if name not in _SPACES:
         raise UserError(f"optimizer {name!r} has no default space: bind workload.space")
     return _SPACES[name]
+
+
+from dps_tf.optim.keras_optimizer import TensorOptimizer  # noqa: E402 - it builds

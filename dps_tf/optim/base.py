@@ -1,25 +1,25 @@
-"""The base of all optimizers: metaparameters that are variables, and options.
+"""The base of all optimizers: a rule for a variable, and what goes around every rule.
 
-Everything that an update reads beside the gradient is a variable: metaparameters, so
-that nothing is traced again for another point, and slots, which are part of a trial's
-state. Slots start at zero, so that a state can be made without an optimizer.
+An optimizer is a pair of pure functions, `init` and `update`. Metaparameters, slots and
+weights are tensors that are passed in, so that nothing is traced again for another
+point. Slots start at zero, so that a state can be made without an optimizer.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
-from dps_tf._keras import keras
 from dps_tf.core import (
     FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
-    REQUIRED,
     SHARE,
     Argument,
     Range,
@@ -65,254 +65,243 @@ Options:
 COMPILED = ("delay", "workers")
 """Options that are part of the compiled program: fixed for a cell, and not tuned."""
 
+T: TypeAlias = tf.Tensor
+Slots = Mapping[str, tf.Tensor]
+"""The slots of one variable by name; those that it lacks are left out."""
+Point = Mapping[str, tf.Tensor]
+"""Metaparameters by name, float32 []; for a rule also `rate`, the rate of the step."""
+Updated = tuple[tf.Tensor, Slots]
+"""(weight, slots) of a variable after an update."""
 
-class TensorOptimizer(keras.optimizers.Optimizer):
-    """A Keras optimizer whose metaparameters are float32 variables.
 
-    A point is set by `set_metaparameters` before the first step (what has no default is
-    NaN until then) and may be changed between any two steps without a new trace. Works
-    in `fit`, in own loops and inside `strategy.run`; create it under the strategy's
-    scope. Gradients of embeddings are made dense, so every row of the accumulators
-    decays at every step.
+def _same_shape(slot: str, variable: Any) -> Sequence[int] | None:
+    """Returns the shape of the variable, for every slot."""
+    del slot
+    return list(variable.shape)
 
-    A subclass declares READS and SLOTS and implements `update`. The constructor takes
-    what `optim.build` does; `options` are those of OPTIONS in use.
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """The rule by which an optimizer updates a variable, to be registered by name.
+
+    Attributes:
+        update: maps (gradient, slots, weight, point, step) to (weight, slots). `point`
+            has the values of `reads`, of the options in use, and `rate`, the learning
+            rate of this step; `step` is the number of updates before, int64 [].
+        reads: metaparameters beyond the learning rate, those of the schedule and
+            OPTIONS; one of OPTIONS that is named here is always in use.
+        slots: names of the accumulators of a variable, which begin at zero. One named
+            `averages` holds the weights to evaluate with.
+        slot_shape: maps (name of a slot, variable) to its shape, or None if the
+            variable has no such slot; by default that of the variable.
+        carries_weights: slots that `update` makes the variable of, whatever its value
+            was: local SGD averages them as it does the variables.
+        elementwise: whether an entry depends on its own gradients alone, so that a zero
+            entry without gradients stays zero and needs no mask.
+        decays_weights: whether `update` itself applies `weight_decay`.
+
+    Examples:
+        >>> def descend(gradient, slots, weight, point, step):
+        ...     return weight - point["rate"] * gradient, slots
+        >>> Rule(descend).slots
+        ()
     """
 
-    READS: ClassVar[Reads] = {}
-    """Metaparameters beyond `learning_rate`, those of the schedule and OPTIONS; one of
-    OPTIONS that is named here is always in use."""
-    SLOTS: ClassVar[tuple[str, ...]] = ()
-    """Names of the accumulators of a variable."""
-    CARRIES_WEIGHTS: ClassVar[tuple[str, ...]] = ()
-    """Those of SLOTS that `update` makes the variable of, whatever its value was: local
-    SGD averages them as it does the variables."""
-    ELEMENTWISE: ClassVar[bool] = False
-    """Whether an entry depends on its own gradients alone, so that a zero entry without
-    gradients stays zero. Not inherited by subclasses: see `keeps_zeros`."""
-    DECAYS_WEIGHTS: ClassVar[bool] = False
-    """Whether `update` itself applies `weight_decay`."""
+    update: Callable[[T, Slots, T, Point, T], Updated]
+    reads: Reads = field(default_factory=dict)
+    slots: tuple[str, ...] = ()
+    _: KW_ONLY
+    slot_shape: Callable[[str, Any], Sequence[int] | None] = _same_shape
+    carries_weights: tuple[str, ...] = ()
+    elementwise: bool = False
+    decays_weights: bool = False
 
-    def __init__(
-        self,
-        schedule: str = "constant",
-        options: Collection[str] = (),
-        step_budget: int | None = None,
-        delay: int = 0,
-        name: str | None = None,
-        workers: int = 1,
-    ):
-        super().__init__(
-            name or type(self).__name__, weight_decay=None, jit_compile=False
-        )
-        own = {**LEARNING_RATE, **SCHEDULES[schedule].reads, **self.READS}
-        offered = self.options()
-        used = {name: offered[name] for name in options if name not in own}
-        self._reads = {**own, **used}
-        self.schedule = schedule
-        self._options = tuple(used)
-        self._step_budget = step_budget
-        self._delay = int(delay)
-        self.workers = int(workers)
-        with tf.init_scope():
-            self._metaparameters = {
-                name: tf.Variable(
-                    math.nan if read.default is REQUIRED else read.default,
-                    trainable=False,
-                    name=name,
-                    dtype=tf.float32,
-                )
-                for name, read in self._reads.items()
-            }
-        # Keras looks here for `optimizer.learning_rate`.
-        self._learning_rate = self._metaparameters["learning_rate"]
-        self._slots: dict[str, list[tf.Variable | None]] = {}
-
-    @classmethod
-    def options(cls) -> Reads:
-        """Returns those of OPTIONS that the class offers."""
+    @property
+    def options(self) -> Reads:
+        """Those of OPTIONS that go with the rule."""
         kept = dict(OPTIONS)
-        if "averages" in cls.SLOTS:
+        if "averages" in self.slots:
             del kept["averaging_decay"]
         return kept
 
-    @property
-    def metaparameters(self) -> dict[str, tf.Variable]:
-        """The float32 scalars that this optimizer and its schedule read, by name."""
-        return dict(self._metaparameters)
+
+@dataclass(frozen=True, eq=False)
+class Optimizer:
+    """A rule under a schedule, with options: `init` and `update` are pure functions.
+
+    Slots are `{name: [one per variable]}`, None for a variable without such a slot.
+
+    Attributes:
+        rule: the rule of a variable.
+        schedule: one of SCHEDULES.
+        options: those of OPTIONS in use.
+        step_budget: number of steps that lengths given as shares are multiplied by.
+        delay: number of updates by which gradients are late.
+        workers: number of workers of local SGD; they are in `training.local_workers`.
+        name: name of the optimizer in messages.
+    """
+
+    rule: Rule
+    schedule: str = "constant"
+    options: Collection[str] = ()
+    step_budget: int | None = None
+    delay: int = 0
+    workers: int = 1
+    name: str = ""
+
+    @functools.cached_property
+    def reads(self) -> Reads:
+        """The metaparameters that are read, by name."""
+        schedule, offered = SCHEDULES[self.schedule], self.rule.options
+        own = {**LEARNING_RATE, **schedule.reads, **self.rule.reads}
+        return {**own, **{n: offered[n] for n in self.options if n not in own}}
+
+    @functools.cached_property
+    def slot_names(self) -> tuple[str, ...]:
+        """The names of all slots, in the order of `flat`."""
+        averages = ("averages",) if "averaging_decay" in self.reads else ()
+        waiting = ("waiting",) if self.delay else ()
+        return tuple(dict.fromkeys((*self.rule.slots, *averages, *waiting)))
 
     @property
-    def slots(self) -> list[tf.Variable]:
-        """The accumulators: slot by slot, each in the order of the built variables."""
-        return [s for slots in self._slots.values() for s in slots if s is not None]
+    def averages_weights(self) -> bool:
+        """Whether evaluations are to use `evaluated` weights."""
+        return "averages" in self.slot_names
 
-    def named_slots(self, values: Iterable[Any]) -> dict[str, list[Any]]:
-        """Returns values given in the order of `slots`, by slot, one per variable.
+    def values(self, point: Mapping[str, float]) -> dict[str, float]:
+        """Returns the value of each metaparameter that is read, by name.
 
-        A variable that has no such slot has None.
-        """
-        rest = iter(values)
-        return {
-            name: [None if slot is None else next(rest) for slot in slots]
-            for name, slots in self._slots.items()
-        }
-
-    @property
-    def keeps_zeros(self) -> bool:
-        """Whether entries that are pruned stay exactly zero without being masked again.
-
-        Only the class itself is asked: a subclass may update in another way.
-        """
-        return bool(vars(type(self)).get("ELEMENTWISE", False))
-
-    def set_metaparameters(self, point: Mapping[str, float]) -> None:
-        """Assigns `point`; names with a default may be left out and get that default.
-
-        A length, such as `decay_steps`, can be given as a share of the step budget,
-        such as `decay_share`. UserError for names that nothing here reads, for missing
-        ones, and for values without meaning; then nothing has been assigned.
+        Names with a default may be left out. A length, such as `decay_steps`, can be
+        given as a share of the step budget, such as `decay_share`. UserError for names
+        that nothing here reads, for missing ones, and for values without meaning.
         """
         owner = f"optimizer {self.name!r} with the {self.schedule} schedule"
-        point = lengths_in_steps(point, self._reads, self._step_budget)
-        values = resolve(owner, self._reads, point)
-        for name, built in zip(COMPILED, (self._delay, self.workers), strict=True):
+        point = lengths_in_steps(point, self.reads, self.step_budget)
+        values = resolve(owner, self.reads, point)
+        for name, built in zip(COMPILED, (self.delay, self.workers), strict=True):
             if values.get(name, built) != built:
                 raise UserError(
                     f"{name} is {values[name]!r}, and {owner} was built for {built}: "
                     "fix it in workload.fixed"
                 )
-        self._assign([float(values[name]) for name in self._metaparameters])
+        return {name: float(value) for name, value in values.items()}
 
-    @functools.cached_property
-    def _assign(self) -> Any:
-        """Assigns all metaparameters, in one call instead of one for each."""
-        variables = list(self._metaparameters.values())
-
-        def assign(values: tf.Tensor) -> None:
-            for variable, value in zip(variables, tf.unstack(values), strict=True):
-                variable.assign(value)
-
-        specs = [tf.TensorSpec([len(variables)], tf.float32)]
-        return tf.function(assign, input_signature=specs, autograph=False)
-
-    def value(self, name: str) -> tf.Tensor:
-        """Returns the value of a metaparameter, float32 []."""
-        return tf.convert_to_tensor(self._metaparameters[name])
-
-    def current_learning_rate(self) -> tf.Tensor:
-        """Returns the rate of the next update, float32 [], from `iterations`."""
-        return self.learning_rate_at(self.iterations)
-
-    def learning_rate_at(self, step: tf.Tensor | tf.Variable) -> tf.Tensor:
-        """Returns the rate of the update from a step, int64 [], as float32 []."""
+    def rate(self, point: Point, step: T) -> T:
+        """Returns the learning rate of the update from a step, float32 []."""
         schedule = SCHEDULES[self.schedule]
         rate = schedule.rate
-        if "warmup_steps" in self._reads and "warmup_steps" not in schedule.reads:
+        if "warmup_steps" in self.reads and "warmup_steps" not in schedule.reads:
             rate = warmed_up(rate)
-        return rate(self._metaparameters, step)
+        return rate(point, step)
 
-    def slot_shape(self, slot: str, variable: tf.Variable) -> Sequence[int] | None:
-        """Returns the shape of a slot of a variable, or None if it has no such slot."""
-        del slot
-        return list(variable.shape)
+    def init(self, weights: Sequence[Any]) -> dict[str, list[np.ndarray | None]]:
+        """Returns the slots before the first update, all zero.
 
-    def build(self, var_list: list[tf.Variable]) -> None:
-        """Creates the slots of every variable, filled with zeros."""
-        super().build(var_list)
-        if getattr(self, "_built", False):
-            return
-        for slot in self._slot_names:
-            self._slots[slot] = [self._new_slot(slot, v) for v in var_list]
-        self._built = True
-
-    @property
-    def _slot_names(self) -> tuple[str, ...]:
-        averages = ("averages",) if "averaging_decay" in self._reads else ()
-        waiting = ("waiting",) if self._delay else ()
-        return tuple(dict.fromkeys((*self.SLOTS, *averages, *waiting)))
-
-    def _new_slot(self, slot: str, variable: tf.Variable) -> tf.Variable | None:
-        shape = self._shape_of(slot, variable)
-        if shape is None:
-            return None
-        return self.add_variable_from_reference(
-            variable, slot, initial_value=tf.zeros(shape, variable.dtype)
-        )
-
-    def _shape_of(self, slot: str, variable: tf.Variable) -> Sequence[int] | None:
-        if slot in self.SLOTS:
-            return self.slot_shape(slot, variable)
-        lengths = [self._delay] if slot == "waiting" else []
-        return [*lengths, *variable.shape]
-
-    def _clip_gradients(self, grads: Sequence[Any]) -> list[Any]:
-        """Returns the clipped gradients of the whole batch; Keras calls it."""
-        if "clip_norm" not in self._reads:
-            return list(grads)
-        most = self.value("clip_norm")
-        dense = [tf.convert_to_tensor(gradient) for gradient in grads]
-        norm = tf.linalg.global_norm(dense)
-        factor = tf.where(norm > most, most / norm, 1.0)
-        return [gradient * factor for gradient in dense]
-
-    def update_step(self, gradient: Any, variable: tf.Variable) -> None:
-        """Updates `variable` and its slots."""
-        index = self._index_dict[self._var_key(variable)]
-        slots = {
-            name: slots[index]
-            for name, slots in self._slots.items()
-            if slots[index] is not None
+        `weights`: variables, or whatever has a shape, type and name as these do.
+        """
+        return {
+            slot: [
+                None if shape is None else np.zeros(shape, w.dtype.as_numpy_dtype)
+                for w in weights
+                for shape in [self._shape_of(slot, w)]
+            ]
+            for slot in self.slot_names
         }
-        gradient = tf.cast(tf.convert_to_tensor(gradient), variable.dtype)
-        if "waiting" in slots:
-            gradient = self._delayed(slots["waiting"], gradient)
-        rate = self.current_learning_rate()
-        if "weight_decay" in self._reads and not self.DECAYS_WEIGHTS:
-            variable.assign_sub(rate * self.value("weight_decay") * variable)
-        self.update(variable, slots, rate, gradient)
-        if "averaging_decay" in self._reads:
-            decay, average = self.value("averaging_decay"), slots["averages"]
-            average.assign(decay * average + (1.0 - decay) * variable)
 
-    def _delayed(self, waiting: Any, gradient: tf.Tensor) -> tf.Tensor:
-        """Returns the gradient that waited longest; the new one takes its place."""
-        place = tf.cast(self.iterations % self._delay, tf.int32)
-        before = tf.convert_to_tensor(waiting)
-        waiting.assign(tf.tensor_scatter_nd_update(before, [[place]], [gradient]))
-        return before[place]
+    def _shape_of(self, slot: str, variable: Any) -> Sequence[int] | None:
+        if slot in self.rule.slots:
+            return self.rule.slot_shape(slot, variable)
+        lengths = [self.delay] if slot == "waiting" else []
+        return [*lengths, *variable.shape]
 
     def update(
         self,
-        variable: tf.Variable,
-        slots: Mapping[str, Any],
-        rate: tf.Tensor,
-        gradient: tf.Tensor,
-    ) -> None:
-        """Makes one update of a variable and its slots at a rate, float32 []."""
-        raise NotImplementedError
+        gradients: Sequence[T],
+        slots: Mapping[str, Sequence[T | None]],
+        weights: Sequence[T],
+        point: Point,
+        step: T,
+    ) -> tuple[list[T], dict[str, list[T | None]]]:
+        """Returns (weights, slots) after one update.
 
-    @property
-    def averages_weights(self) -> bool:
-        """Whether evaluations are to use `averaged_weights`."""
-        return "averages" in self._slots
-
-    def averaged_weights(self) -> list[tf.Tensor]:
-        """Returns the averages to evaluate with, in the order of the variables.
-
-        At least one update must have been made.
+        Args:
+            gradients: one for each weight, of the whole batch.
+            slots: see the class.
+            weights: the trained weights.
+            point: values of `reads`, float32 [].
+            step: number of updates made before, int64 [].
         """
-        updates = tf.cast(self.iterations, tf.float32)
-        weight = 1.0 - tf.pow(self.value("averaging_decay"), updates)
-        averages = (slot for slot in self._slots["averages"] if slot is not None)
-        return [tf.convert_to_tensor(average) / weight for average in averages]
+        at = {**point, "rate": self.rate(point, step)}
+        after: dict[str, list[T | None]] = {name: [] for name in self.slot_names}
+        updated = []
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        for i, (gradient, weight) in enumerate(
+            zip(self._clipped(gradients, point), weights, strict=True)
+        ):
+            before = {n: s for n in slots if (s := slots[n][i]) is not None}
+            weight, own = self._update_one(gradient, before, weight, at, step)
+            updated.append(weight)
+            for name in self.slot_names:
+                after[name].append(own.get(name))
+        return updated, after
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments; metaparameters are variables."""
+    def _clipped(self, gradients: Sequence[T], point: Point) -> Sequence[T]:
+        if "clip_norm" not in self.reads:
+            return gradients
+        norm, most = tf.linalg.global_norm(gradients), point["clip_norm"]
+        factor = tf.where(norm > most, most / norm, 1.0)
+        return [gradient * factor for gradient in gradients]
+
+    def _update_one(
+        self, gradient: T, slots: Slots, weight: T, point: Point, step: T
+    ) -> Updated:
+        further: dict[str, T] = {}
+        gradient = tf.cast(gradient, weight.dtype)
+        if self.delay:
+            # The gradient that waited longest is applied, and the new one takes its
+            # place.
+            place, waiting = tf.cast(step % self.delay, tf.int32), slots["waiting"]
+            further["waiting"] = tf.tensor_scatter_nd_update(
+                waiting, [[place]], [gradient]
+            )
+            gradient = waiting[place]
+        if "weight_decay" in self.reads and not self.rule.decays_weights:
+            weight = weight - point["rate"] * point["weight_decay"] * weight
+        weight, updated = self.rule.update(gradient, slots, weight, point, step)
+        if "averaging_decay" in self.reads:
+            decay = point["averaging_decay"]
+            further["averages"] = decay * slots["averages"] + (1.0 - decay) * weight
+        return weight, {**updated, **further}
+
+    def evaluated(
+        self,
+        slots: Mapping[str, Sequence[Any]],
+        weights: Sequence[T],
+        point: Point,
+        step: T,
+    ) -> list[T]:
+        """Returns the weights to evaluate with, after at least one update."""
+        if not self.averages_weights:
+            return list(weights)
+        averages = [tf.convert_to_tensor(average) for average in slots["averages"]]
+        if "averages" in self.rule.slots:
+            return averages
+        made = tf.cast(step, tf.float32)
+        share = 1.0 - tf.pow(point["averaging_decay"], made)
+        return [average / share for average in averages]
+
+    def flat(self, slots: Mapping[str, Sequence[Any]]) -> list[Any]:
+        """Returns slots in one list: slot by slot, each in the order of variables."""
+        return [s for name in self.slot_names for s in slots[name] if s is not None]
+
+    def named(
+        self, values: Iterable[Any], weights: Sequence[Any]
+    ) -> dict[str, list[Any]]:
+        """Returns slots from values in the order of `flat`; `weights`: see `init`."""
+        rest = iter(values)
         return {
-            "name": self.name,
-            "schedule": self.schedule,
-            "options": self._options,
-            "step_budget": self._step_budget,
-            "delay": self._delay,
-            "workers": self.workers,
+            slot: [
+                None if self._shape_of(slot, w) is None else next(rest) for w in weights
+            ]
+            for slot in self.slot_names
         }

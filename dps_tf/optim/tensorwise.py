@@ -1,24 +1,20 @@
-"""Optimizers whose update of a variable depends on all of its elements.
+"""Rules that update a variable by all of its elements together.
 
 A variable of rank two or more is taken as the matrix [all but its last dimension, last
 dimension]: a kernel of a convolution as [height * width * inputs, outputs].
 """
+# ruff: noqa: D403 - variables of formulas are lower case
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import tensorflow as tf
 
-from dps_tf._keras import keras
-from dps_tf.core import FRACTION, NOT_NEGATIVE, POSITIVE, Argument, Range, Reads
-from dps_tf.optim.base import TensorOptimizer
+from dps_tf.core import FRACTION, NOT_NEGATIVE, POSITIVE, Argument, Range
+from dps_tf.optim.base import Point, Rule, Slots, T, Updated
 from dps_tf.optim.elementwise import ADAM_READS, adam_direction
-
-_serializable = keras.utils.register_keras_serializable(package="dps_tf")
-Slots = Mapping[str, Any]
 
 LARGEST_SIDE = 1024
 """Sides of matrices that SOAP preconditions; longer ones cost too much here."""
@@ -36,8 +32,7 @@ def _trust(weights: tf.Tensor, update: tf.Tensor) -> tf.Tensor:
     return tf.where(both, weights / tf.where(both, update, 1.0), 1.0)
 
 
-@_serializable
-class LARS(TensorOptimizer):
+def _lars(gradient: T, slots: Slots, weight: T, point: Point, step: T) -> Updated:
     """v = m v + rate q (g + weight_decay w); w = w - v.
 
     q = trust_coefficient |w| / (|g| + weight_decay |w|), 1 where a norm is 0. Biases
@@ -45,35 +40,20 @@ class LARS(TensorOptimizer):
     al. 2017. The rate is inside of v, as published. Source: You et al. 2017 (Large
     batch training of convolutional networks), algorithm 1, with its defaults.
     """
-
-    READS: ClassVar[Reads] = {
-        "momentum": Argument(0.9, FRACTION),
-        "weight_decay": Argument(5e-4, NOT_NEGATIVE),
-        "trust_coefficient": Argument(1e-3, POSITIVE),
-    }
-    SLOTS = ("momentums",)
-    DECAYS_WEIGHTS = True
-
-    def update(
-        self, variable: tf.Variable, slots: Slots, rate: Any, gradient: tf.Tensor
-    ) -> None:
-        """See the class."""
-        if matrix_shape(variable) is not None:
-            decay = self.value("weight_decay")
-            weights, length = tf.norm(variable), tf.norm(gradient)
-            both = tf.logical_and(weights > 0.0, length > 0.0)
-            trust = self.value("trust_coefficient") * _trust(
-                weights, length + decay * weights
-            )
-            rate *= tf.where(both, trust, 1.0)
-            gradient += decay * variable
-        velocity = slots["momentums"]
-        velocity.assign(self.value("momentum") * velocity + rate * gradient)
-        variable.assign_sub(velocity)
+    del step
+    rate = point["rate"]
+    if matrix_shape(weight) is not None:
+        decay = point["weight_decay"]
+        weights, length = tf.norm(weight), tf.norm(gradient)
+        both = tf.logical_and(weights > 0.0, length > 0.0)
+        trust = point["trust_coefficient"] * _trust(weights, length + decay * weights)
+        rate *= tf.where(both, trust, 1.0)
+        gradient += decay * weight
+    velocity = point["momentum"] * slots["momentums"] + rate * gradient
+    return weight - velocity, {"momentums": velocity}
 
 
-@_serializable
-class LAMB(TensorOptimizer):
+def _lamb(gradient: T, slots: Slots, weight: T, point: Point, step: T) -> Updated:
     """w = w - rate (|w| / |u|) u; u = m' / (sqrt(v') + e) + weight_decay w.
 
     m' and v' are those of Adam with bias correction; the ratio is 1 where a norm is 0.
@@ -81,25 +61,12 @@ class LAMB(TensorOptimizer):
     2020 (Large batch optimization for deep learning), algorithm 2, with phi(x) = x and
     the defaults of its published code.
     """
-
-    READS: ClassVar[Reads] = {
-        **ADAM_READS,
-        "epsilon": Argument(1e-6, POSITIVE),
-        "weight_decay": Argument(0.01, NOT_NEGATIVE),
-    }
-    SLOTS = ("momentums", "velocities")
-    DECAYS_WEIGHTS = True
-
-    def update(
-        self, variable: tf.Variable, slots: Slots, rate: Any, gradient: tf.Tensor
-    ) -> None:
-        """See the class."""
-        updates = tf.cast(self.iterations + 1, tf.float32)
-        direction = adam_direction(self, slots, gradient, updates)
-        if matrix_shape(variable) is not None:
-            direction += self.value("weight_decay") * variable
-            rate *= _trust(tf.norm(variable), tf.norm(direction))
-        variable.assign_sub(rate * direction)
+    rate, updates = point["rate"], tf.cast(step + 1, tf.float32)
+    direction, moments = adam_direction(gradient, slots, point, updates)
+    if matrix_shape(weight) is not None:
+        direction += point["weight_decay"] * weight
+        rate *= _trust(tf.norm(weight), tf.norm(direction))
+    return weight - rate * direction, moments
 
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -122,8 +89,18 @@ def orthogonalized(matrix: tf.Tensor, rounds: int = 5) -> tf.Tensor:
     return tf.transpose(x) if rows > columns else x
 
 
-@_serializable
-class Muon(TensorOptimizer):
+def _is_matrix(variable: Any) -> bool:
+    return matrix_shape(variable) is not None and "embedding" not in variable.name
+
+
+def _shape_of_muon(slot: str, variable: Any) -> list[int] | None:
+    """Returns the shape of the variable; matrices have no second moment."""
+    if slot == "velocities" and _is_matrix(variable):
+        return None
+    return list(variable.shape)
+
+
+def _muon(gradient: T, slots: Slots, weight: T, point: Point, step: T) -> Updated:
     """Matrices: w = w - rate 0.2 sqrt(max(rows, columns)) O(g + m v); v = m v + g.
 
     O is `orthogonalized`; the factor gives the update the root mean square of Adam's,
@@ -132,43 +109,31 @@ class Muon(TensorOptimizer):
     Jordan et al. leave it to AdamW. Source: Jordan et al. 2024; Liu et al. 2025 (Muon
     is scalable for LLM training), section 2.2.
     """
+    rate = point["rate"]
+    if "velocities" in slots:
+        updates = tf.cast(step + 1, tf.float32)
+        direction, moments = adam_direction(gradient, slots, point, updates)
+        return weight - rate * direction, moments
+    shape = matrix_shape(weight)
+    assert shape is not None
+    momentum = point["momentum"]
+    velocity = momentum * slots["momentums"] + gradient
+    ahead = tf.reshape(gradient + momentum * velocity, shape)
+    factor = 0.2 * math.sqrt(max(shape))
+    update = tf.reshape(orthogonalized(ahead), weight.shape)
+    return weight - rate * factor * update, {"momentums": velocity}
 
-    READS: ClassVar[Reads] = {
-        "momentum": Argument(0.95, FRACTION),
-        **ADAM_READS,
-        "weight_decay": Argument(0.01, NOT_NEGATIVE),
-    }
-    SLOTS = ("momentums", "velocities")
 
-    def slot_shape(self, slot: str, variable: tf.Variable) -> list[int] | None:
-        """Returns the shape of the variable; matrices have no second moment."""
-        if slot == "velocities" and self._is_matrix(variable):
-            return None
+def _shape_of_soap(slot: str, variable: Any) -> list[int] | None:
+    """Returns [side, side] for what belongs to a side that is rotated."""
+    if slot in ("momentums", "velocities"):
         return list(variable.shape)
-
-    def _is_matrix(self, variable: tf.Variable) -> bool:
-        return matrix_shape(variable) is not None and "embedding" not in variable.name
-
-    def update(
-        self, variable: tf.Variable, slots: Slots, rate: Any, gradient: tf.Tensor
-    ) -> None:
-        """See the class; the base has decayed the variable."""
-        if "velocities" in slots:
-            updates = tf.cast(self.iterations + 1, tf.float32)
-            variable.assign_sub(rate * adam_direction(self, slots, gradient, updates))
-            return
-        shape = matrix_shape(variable)
-        assert shape is not None
-        momentum, velocity = self.value("momentum"), slots["momentums"]
-        velocity.assign(momentum * velocity + gradient)
-        ahead = tf.reshape(gradient + momentum * velocity, shape)
-        factor = 0.2 * math.sqrt(max(shape))
-        update = tf.reshape(orthogonalized(ahead), variable.shape)
-        variable.assign_sub(rate * factor * update)
+    shape = matrix_shape(variable)
+    side = 0 if shape is None else shape[slot.startswith("right")]
+    return [side, side] if 0 < side <= LARGEST_SIDE else None
 
 
-@_serializable
-class SOAP(TensorOptimizer):
+def _soap(gradient: T, slots: Slots, weight: T, point: Point, step: T) -> Updated:
     """Adam in the eigenbasis of Shampoo's preconditioners.
 
     For a gradient G of a matrix: L = b2 L + (1 - b2) G G^T, R = b2 R + (1 - b2) G^T G;
@@ -180,84 +145,104 @@ class SOAP(TensorOptimizer):
     published code. Source: Vyas et al. 2024, algorithms 3 and 4, with the betas of its
     section 5.
     """
+    shape = matrix_shape(weight) or (1, math.prod(weight.shape))
+    matrix = tf.reshape(gradient, shape)
+    beta1, beta2 = point["beta_1"], point["beta_2"]
+    # The first update leaves zeros; Adam counts from the second.
+    seen = tf.where(tf.equal(step, 0), 0.0, 1.0)
+    updates = tf.cast(tf.maximum(step, 1), tf.float32)
+    mean = beta1 * slots["momentums"] + (1.0 - beta1) * gradient
+    square = tf.square(tf.reshape(_rotated(matrix, slots), weight.shape))
+    square = beta2 * slots["velocities"] + (1.0 - beta2) * square
+    after = {"momentums": seen * mean, "velocities": seen * square}
+    mean = _rotated(tf.reshape(mean, shape), slots)
+    root = tf.sqrt(tf.reshape(square, shape) / (1.0 - tf.pow(beta2, updates)))
+    direction = mean / (1.0 - tf.pow(beta1, updates))
+    direction = _rotated(direction / (root + point["epsilon"]), slots, back=True)
+    weight = weight - seen * point["rate"] * tf.reshape(direction, weight.shape)
+    for side, rows in (("left", matrix), ("right", tf.transpose(matrix))):
+        after |= _followed(slots, side, rows, point, step)
+    return weight, after
 
-    READS: ClassVar[Reads] = {
-        "beta_1": Argument(0.95, FRACTION),
-        "beta_2": Argument(0.95, FRACTION),
+
+def _rotated(matrix: T, slots: Slots, back: bool = False) -> T:
+    """Returns QL^T M QR, or QL M QR^T; sides without a basis stay."""
+    if "left_basis" in slots:
+        matrix = tf.matmul(slots["left_basis"], matrix, transpose_a=not back)
+    if "right_basis" in slots:
+        matrix = tf.matmul(matrix, slots["right_basis"], transpose_b=back)
+    return matrix
+
+
+def _followed(
+    slots: Slots, side: str, matrix: T, point: Point, step: T
+) -> dict[str, T]:
+    """Returns the preconditioner of a matrix's rows, and its basis, brought up to date.
+
+    A side without a preconditioner gives {}.
+    """
+    if side not in slots:
+        return {}
+    beta2, before = point["beta_2"], slots[f"{side}_basis"]
+    gram = tf.matmul(matrix, matrix, transpose_b=True)
+    now = beta2 * slots[side] + (1.0 - beta2) * gram
+    every = tf.cast(point["precondition_every"], tf.int64)
+
+    def iterated() -> T:
+        return tf.cond(
+            tf.equal(step % every, 0),
+            lambda: tf.linalg.qr(tf.matmul(now, before))[0],
+            lambda: before,
+        )
+
+    basis = tf.cond(
+        tf.equal(step, 0),
+        lambda: tf.reverse(tf.linalg.eigh(now)[1], [1]),
+        iterated,
+    )
+    return {side: now, f"{side}_basis": basis}
+
+
+_SOAP_BETA = Argument(0.95, FRACTION)
+
+LARS = Rule(
+    _lars,
+    {
+        "momentum": Argument(0.9, FRACTION),
+        "weight_decay": Argument(5e-4, NOT_NEGATIVE),
+        "trust_coefficient": Argument(1e-3, POSITIVE),
+    },
+    ("momentums",),
+    decays_weights=True,
+)
+LAMB = Rule(
+    _lamb,
+    {
+        **ADAM_READS,
+        "epsilon": Argument(1e-6, POSITIVE),
+        "weight_decay": Argument(0.01, NOT_NEGATIVE),
+    },
+    ("momentums", "velocities"),
+    decays_weights=True,
+)
+MUON = Rule(
+    _muon,
+    {
+        "momentum": Argument(0.95, FRACTION),
+        **ADAM_READS,
+        "weight_decay": Argument(0.01, NOT_NEGATIVE),
+    },
+    ("momentums", "velocities"),
+    slot_shape=_shape_of_muon,
+)
+SOAP = Rule(
+    _soap,
+    {
+        "beta_1": _SOAP_BETA,
+        "beta_2": _SOAP_BETA,
         "epsilon": Argument(1e-8, POSITIVE),
         "precondition_every": Argument(10.0, Range(1, whole=True)),
-    }
-    SLOTS = ("momentums", "velocities", "left", "right", "left_basis", "right_basis")
-
-    def slot_shape(self, slot: str, variable: tf.Variable) -> list[int] | None:
-        """Returns [side, side] for what belongs to a side that is rotated."""
-        if slot in ("momentums", "velocities"):
-            return list(variable.shape)
-        shape = matrix_shape(variable)
-        side = 0 if shape is None else shape[slot.startswith("right")]
-        return [side, side] if 0 < side <= LARGEST_SIDE else None
-
-    def update(
-        self, variable: tf.Variable, slots: Slots, rate: Any, gradient: tf.Tensor
-    ) -> None:
-        """See the class."""
-        shape = matrix_shape(variable) or (1, math.prod(variable.shape))
-        matrix = tf.reshape(gradient, shape)
-        beta1, beta2 = self.value("beta_1"), self.value("beta_2")
-        # The first update leaves zeros; Adam counts from the second.
-        is_first = tf.equal(self.iterations, 0)
-        updates = tf.cast(tf.maximum(self.iterations, 1), tf.float32)
-        first, second = slots["momentums"], slots["velocities"]
-        seen = tf.where(is_first, 0.0, 1.0)
-        rotated = self._rotated(matrix, slots)
-        mean = beta1 * first + (1.0 - beta1) * gradient
-        square = tf.square(tf.reshape(rotated, variable.shape))
-        square = beta2 * second + (1.0 - beta2) * square
-        first.assign(seen * mean)
-        second.assign(seen * square)
-        mean = self._rotated(tf.reshape(mean, shape), slots)
-        root = tf.sqrt(tf.reshape(square, shape) / (1.0 - tf.pow(beta2, updates)))
-        direction = mean / (1.0 - tf.pow(beta1, updates))
-        direction = self._rotated(
-            direction / (root + self.value("epsilon")), slots, back=True
-        )
-        variable.assign_sub(seen * rate * tf.reshape(direction, variable.shape))
-        self._follow(slots, "left", matrix)
-        self._follow(slots, "right", tf.transpose(matrix))
-
-    def _rotated(
-        self, matrix: tf.Tensor, slots: Slots, back: bool = False
-    ) -> tf.Tensor:
-        """Returns QL^T M QR, or QL M QR^T; sides without a basis stay."""
-        if "left_basis" in slots:
-            basis = slots["left_basis"]
-            matrix = tf.matmul(basis, matrix, transpose_a=not back)
-        if "right_basis" in slots:
-            basis = slots["right_basis"]
-            matrix = tf.matmul(matrix, basis, transpose_b=back)
-        return matrix
-
-    def _follow(self, slots: Slots, side: str, matrix: tf.Tensor) -> None:
-        """Brings the preconditioner of a matrix's rows, and its basis, up to date."""
-        if side not in slots:
-            return
-        beta2, moment = self.value("beta_2"), slots[side]
-        gram = tf.matmul(matrix, matrix, transpose_b=True)
-        moment.assign(beta2 * moment + (1.0 - beta2) * gram)
-        basis = slots[f"{side}_basis"]
-        now, before = tf.convert_to_tensor(moment), tf.convert_to_tensor(basis)
-        every = tf.cast(self.value("precondition_every"), tf.int64)
-
-        def iterated() -> tf.Tensor:
-            is_due = tf.equal(self.iterations % every, 0)
-            return tf.cond(
-                is_due, lambda: tf.linalg.qr(tf.matmul(now, before))[0], lambda: before
-            )
-
-        basis.assign(
-            tf.cond(
-                tf.equal(self.iterations, 0),
-                lambda: tf.reverse(tf.linalg.eigh(now)[1], [1]),
-                iterated,
-            )
-        )
+    },
+    ("momentums", "velocities", "left", "right", "left_basis", "right_basis"),
+    slot_shape=_shape_of_soap,
+)

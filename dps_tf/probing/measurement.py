@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -261,20 +261,22 @@ class Measurer:
         masks = self._masks(study, trial, dataset, program)
         count = self.wanted.count(len(dataset.train))
         gradients = self.programs.gradients(study, dataset, count)
-        point = program.objective.split_point(trial.point)[0]
+        point, own = program.objective.split_point(trial.point)
+        own = program.optimizer.values(own)
+        values_at = {name: tf.constant(value) for name, value in own.items()}
         rows: list[dict[str, object]] = []
 
         def look(step: int, before: Arrays, after: Arrays) -> None:
             rate = None
             if self.wanted.curvature:
                 at_step = tf.constant(step, tf.int64)
-                rate = float(program.optimizer.learning_rate_at(at_step))
-            weights = len(program.model.weights)
+                rate = float(program.optimizer.rate(values_at, at_step))
+            weights = len(program.network.weights)
             ends = before[:weights], after[:weights]
             values = measure_update(gradients, *ends, masks, point, rate)
             if self.wanted.optimizer_noise:
                 slots, at = (before[weights:], after[weights:]), (ends[0], masks, point)
-                values |= _optimizer_noise(program, step, slots, gradients, at)
+                values |= _optimizer_noise(program, own, step, slots, gradients, at)
             columns = {**specification.cell.to_json(), "trial": trial.number}
             columns |= {"step": step, "examples": gradients.examples}
             rows.extend(
@@ -308,7 +310,7 @@ class Measurer:
                 f"{study.name} prunes during training, so smoothness through one mask "
                 "has no meaning for it: name other cells with --cell."
             )
-        initial = initial_point(program.model, trial.initial_seed)
+        initial = initial_point(program.network, trial.initial_seed)
         prune = Pruner(study.trained(), dataset, self.layout.scores, self.files)
         return prune(trial.number, initial).masks
 
@@ -338,6 +340,7 @@ class Measurer:
 
 def _optimizer_noise(
     program: Program,
+    point: Mapping[str, float],
     step: int,
     slots: tuple[Arrays, Arrays],
     gradients: ExampleGradients,
@@ -345,8 +348,9 @@ def _optimizer_noise(
 ) -> dict[str, float]:
     """Returns OPTIMIZER_NOISE by name; `at`: the arguments of `gradients.at`."""
     optimizer = program.optimizer
-    before, after = (optimizer.named_slots(values) for values in slots)
+    variables = program.network.trainable_variables
+    before, after = (optimizer.named(values, variables) for values in slots)
     where = gradients.at(*at), gradients.batches(*at)
-    noise = of_optimizer(optimizer, step, before, after, *where)
+    noise = of_optimizer(optimizer, point, step, before, after, *where)
     numbers = noise.gradient_square, noise.noise_trace, noise.scale
     return dict(zip(OPTIMIZER_NOISE, numbers, strict=True))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dps_tf.core import UserError
-from dps_tf.optim import TensorOptimizer, elementwise, tensorwise
+from dps_tf.optim import Optimizer, Rule, elementwise, tensorwise
 from dps_tf.optim.tensorwise import matrix_shape
 from dps_tf.probing.gradients import MeanGradient
 
@@ -34,15 +34,15 @@ _ROUNDING = 1e-6
 """Of the greatest: a root of v' below it is rounding of float32."""
 _SIDES = ("left", "right")
 _EUCLIDEAN = (
-    elementwise.GradientDescent,
-    elementwise.Momentum,
-    elementwise.Nesterov,
-    elementwise.ScheduleFree,
+    elementwise.SGD,
+    elementwise.MOMENTUM,
+    elementwise.NESTEROV,
+    elementwise.SCHEDULE_FREE,
 )
 _ADAMS = (
-    elementwise.Adam,
-    elementwise.AdamW,
-    elementwise.ScheduleFreeAdamW,
+    elementwise.ADAM,
+    elementwise.ADAMW,
+    elementwise.SCHEDULE_FREE_ADAMW,
     tensorwise.LAMB,
     tensorwise.SOAP,
 )
@@ -155,8 +155,9 @@ def spectral(mean: MeanGradient, batches: Iterable[Tensors]) -> NoiseEstimate:
     return NoiseEstimate(float(norm**2), float(trace**2))
 
 
-def of_optimizer(
-    optimizer: TensorOptimizer,
+def of_optimizer(  # noqa: PLR0913 - an update, and the gradients at it
+    optimizer: Optimizer,
+    point: Mapping[str, float],
     step: int,
     before: Slots,
     after: Slots,
@@ -169,18 +170,19 @@ def of_optimizer(
     `sign` for Lion, and `spectral` for Muon, over the matrices that Muon
     orthogonalizes: vectors and embeddings, which it leaves to AdamW, are left out.
 
-    `before` and `after`: `named_slots` around the update; `mean` and `batches`: taken
-    before it. UserError if there is none for the optimizer, or workers have own slots.
+    `point`: as of `Optimizer.values`; `before` and `after`: slots around the update;
+    `mean` and `batches`: taken before it. UserError if there is none for the optimizer,
+    or workers have own slots.
     """
-    kind = type(optimizer)
+    kind = optimizer.rule
     if kind in _EUCLIDEAN:
         return euclidean(mean)
     if kind in _ADAMS and optimizer.workers == 1:
-        root = adam_root(optimizer, step, before, after)
+        root = adam_root(optimizer.rule, point, step, before, after)
         return preconditioned(mean, batches, root)
-    if kind is elementwise.Lion:
+    if kind is elementwise.LION:
         return sign(mean, batches)
-    if kind is tensorwise.Muon:
+    if kind is tensorwise.MUON:
         kept = [i for i, slot in enumerate(after["velocities"]) if slot is None]
         matrices = replace(mean, values=tuple(mean.values[i] for i in kept))
         return spectral(matrices, ([batch[i] for i in kept] for batch in batches))
@@ -191,7 +193,7 @@ def of_optimizer(
 
 
 def adam_root(
-    optimizer: TensorOptimizer, step: int, before: Slots, after: Slots
+    rule: Rule, point: Mapping[str, float], step: int, before: Slots, after: Slots
 ) -> Callable[[Tensors], Tensors]:
     """Returns S of an update of Adam or its kin, for `preconditioned`.
 
@@ -201,12 +203,12 @@ def adam_root(
     yet. Left out are the rate and LAMB's trust ratio, a factor of each matrix.
     """
     # The first update of SOAP leaves v' at zero.
-    updates = max(step, 1) if isinstance(optimizer, tensorwise.SOAP) else step + 1
-    correction = 1 - float(optimizer.value("beta_2")) ** updates
+    updates = max(step, 1) if rule is tensorwise.SOAP else step + 1
+    correction = 1 - point["beta_2"] ** updates
     roots = []
     for velocity in after["velocities"]:
         deviation = np.sqrt(np.asarray(velocity, np.float64) / correction)
-        scaled = 1 / (deviation + float(optimizer.value("epsilon")))
+        scaled = 1 / (deviation + point["epsilon"])
         is_seen = deviation > _ROUNDING * deviation.max()
         roots.append(np.sqrt(np.where(is_seen, scaled, 0.0)))
     bases = [before.get(f"{side}_basis", [None] * len(roots)) for side in _SIDES]

@@ -201,7 +201,7 @@ def replay(
         if stop():
             raise Interrupted
         report = runner.go_on(state, until, stop)
-        state, after = report.state, report.state.arrays
+        state, after = report.state, tuple(map(np.asarray, report.state.arrays))
         if report.metrics is not None:
             change = _difference(program.objective, trial, until, report.metrics)
             if change:

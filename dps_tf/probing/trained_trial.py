@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from dps_tf._keras import keras, own_settings
 from dps_tf.core import StudySpecification, UserError, derive_seed
@@ -154,15 +155,12 @@ def _take_averages(
 ) -> None:
     """Sets a network's weights to their averages, if the optimizer averages weights."""
     optimizer, trained = task.optimizer(), model.trainable_variables
-    optimizer.build(trained)
     if not optimizer.averages_weights:
         return
-    optimizer.set_metaparameters(task.objective.split_point(point)[1])
-    optimizer.iterations.assign(state.step)
-    first = len(model.weights)
-    for place, slot in enumerate(optimizer.slots, first):
-        slot.assign(state.arrays[place])
-    averages = optimizer.averaged_weights()
+    values = optimizer.values(task.objective.split_point(point)[1])
+    slots = optimizer.named(state.arrays[len(model.weights) :], trained)
+    given = {name: tf.constant(value, tf.float32) for name, value in values.items()}
+    averages = optimizer.evaluated(slots, trained, given, tf.constant(state.step))
     for variable, average, mask in zip(trained, averages, masks, strict=True):
         variable.assign(average * mask)
 
@@ -202,14 +200,15 @@ def _tfmot_masks(
 ) -> Sequence[np.ndarray]:
     """Returns the masks in a state of tfmot; sets the model's pruned weights to 0."""
     cell, pruning = specification.cell, specification.pruning
-    wrapper = tfmot.wrap_with_schedule(
+    gradual = tfmot.with_schedule(
         model,
         cell.sparsity_method,
         cell.sparsity,
         pruning,
         specification.workload.step_budget,
     )
-    masks = tfmot.masks_in_state(wrapper, state.arrays)
-    wrapper.check_reached(state.step)
+    weights, own = model.weights, state.arrays[-len(gradual.places) :]
+    gradual.check_reached(state.step, weights, own)
+    masks = gradual.all_masks(weights, own)
     model.set_weights(prunable.masked(model, model.get_weights(), masks))
     return masks

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,11 @@ import tensorflow as tf
 
 from dps_tf._keras import keras
 from dps_tf.core import VALIDATION, UserError
+from dps_tf.models import given
 from dps_tf.objectives import Objective
-from dps_tf.training import strategy as strategies
+from dps_tf.training import replicas as of_replica
 from dps_tf.training.device_data import PlacedData
+from dps_tf.training.replicas import Replicas
 
 GOAL_BATCH_SIZE = 200
 """Examples per batch of an evaluation that may stop early; less than `BATCH_SIZE`."""
@@ -52,83 +55,83 @@ def outputs_of(model: keras.Model, inputs: tf.Tensor) -> tf.Tensor:
     return tf.cast(outputs, tf.float32)
 
 
-def compiled(
-    strategy: tf.distribute.Strategy,
-    replica: Callable[..., Any],
-    build: Callable[[Any], Any],
-    jit_compile: bool,
-    signature: Sequence[Any],
-) -> Any:
-    """Returns `build(replica)` as one graph, compiled by XLA with `jit_compile`.
+@dataclass(frozen=True)
+class Evaluated:
+    """What evaluations need: a network of `models.functional`, data and objective."""
 
-    XLA compiles for one device at a time. With several replicas it compiles the share
-    of each replica, and TensorFlow's graph around the shares joins their results.
-    """
-    around = jit_compile and strategies.loops_in_replica(strategy)
-    share = replica
-    if jit_compile and not around:
-        compiled = tf.function(replica, jit_compile=True, autograph=False)
+    network: keras.Model
+    data: PlacedData
+    objective: Objective
+    replicas: Replicas
 
-        # `strategy.run` would pull a compiled function around all replicas.
-        def share(*arguments: tf.Tensor) -> Any:
-            return compiled(*arguments)
+    def outputs(self, weights: Sequence[tf.Tensor], inputs: tf.Tensor) -> tf.Tensor:
+        """Returns the network's outputs at some weights, float32 [batch, ...]."""
+        with given(self.network, weights):
+            return outputs_of(self.network, inputs)
 
-    return tf.function(
-        build(share),
-        jit_compile=around,
-        autograph=False,
-        input_signature=list(signature),
-    )
+    @property
+    def types(self) -> list[tf.TensorSpec]:
+        """The types of the network's weights."""
+        return [tf.TensorSpec(w.shape, w.dtype) for w in self.network.weights]
 
 
 class ExactEvaluator:
     """Computes exact metrics over a whole split, which the replicas share."""
 
-    def __init__(
-        self,
-        model: keras.Model,
-        data: PlacedData,
-        objective: Objective,
-        jit_compile: bool = False,
-        split: str = VALIDATION,
-    ):
-        self._strategy = data.strategy
+    def __init__(self, evaluated: Evaluated, split: str = VALIDATION):
+        self._of = evaluated
         self._name = split
-        self._split = data.split(split)
-        self._model = model
-        self._objective = objective
-        kinds = _kinds(model, self._split.labels, objective)
+        self._split = evaluated.data.split(split)
+        kinds = _kinds(evaluated.network, self._split.labels, evaluated.objective)
         self._row_kinds = kinds.pop("rows")
         self._kinds = kinds
         # The sums are a flat list, because TensorFlow is slow with nested arguments.
         flat = tf.nest.flatten(kinds)
         self._zeros = [tf.zeros(kind.shape, kind.dtype) for kind in flat]
-        self._run = compiled(
-            data.strategy,
-            self._sum_share,
-            self._build,
-            jit_compile,
-            [
-                *(tf.TensorSpec(kind.shape, kind.dtype) for kind in flat),
-                *self._split.signature,
-            ],
+        kinds = [tf.TensorSpec(kind.shape, kind.dtype) for kind in flat]
+        wanted = tf.TensorSpec([], tf.bool)
+        self._run = evaluated.replicas.compiled(
+            lambda weights, sums, wanted, *piece: self._sums(
+                weights, sums, wanted, piece
+            ),
+            [evaluated.types, kinds, wanted, *self._split.signature],
         )
 
-    @property
-    def variables(self) -> list[tf.Variable]:
-        """The variables that a trial keeps between evaluations: none."""
+    def fresh(self) -> list[np.ndarray]:
+        """Returns what a trial remembers of its evaluations: nothing."""
         return []
 
-    def __call__(self) -> Evaluation:
-        """Returns the exact metrics of the model's present weights."""
+    def __call__(
+        self, weights: Sequence[Any], memory: Sequence[Any]
+    ) -> tuple[Evaluation, Sequence[Any]]:
+        """Returns (the exact metrics at some weights, memory)."""
         sums, rows = self._zeros, []
         for piece in self._split.pieces():
-            sums, piece_rows = self._run(*sums, *piece)
-            rows.append(piece_rows)
-        flat = [value.numpy() for value in sums]
+            sums, of_piece = self._run(list(weights), sums, True, *piece)
+            rows.append(of_piece)
+        return self.measured(sums, rows), memory
+
+    def graph(
+        self, weights: Sequence[tf.Tensor], memory: list[tf.Tensor], wanted: tf.Tensor
+    ) -> tuple[Any, list[tf.Tensor]]:
+        """Returns (what `result` reads, memory) in a graph, for data on the device.
+
+        Nothing is computed unless `wanted`, bool [].
+        """
+        (piece,) = self._split.pieces()
+        return self._sums(weights, self._zeros, wanted, piece), memory
+
+    def result(self, values: Any) -> Evaluation:
+        """Returns the metrics that the values of `graph` stand for."""
+        sums, rows = values
+        return self.measured(sums, [rows])
+
+    def measured(self, sums: Sequence[Any], rows: Sequence[Any]) -> Evaluation:
+        """Returns metrics from sums over all batches and the rows of each piece."""
+        flat = [np.asarray(value) for value in sums]
         merged = tf.nest.pack_sequence_as(self._kinds, flat)
         merged["rows"] = [self._joined(rows, i) for i in range(len(self._row_kinds))]
-        metrics = self._objective.values(self._name, merged)
+        metrics = self._of.objective.values(self._name, merged)
         return Evaluation(metrics, float(merged["loss"]))
 
     def _joined(self, pieces: Sequence[Any], kind: int) -> dict[str, np.ndarray]:
@@ -137,58 +140,58 @@ class ExactEvaluator:
         def joined(name: str) -> np.ndarray:
             parts = []
             for rows, valid in pieces:
-                is_valid, values = valid.numpy() > 0, rows[kind][name].numpy()
+                is_valid, values = np.asarray(valid), np.asarray(rows[kind][name])
                 flat = values.reshape(-1, *values.shape[is_valid.ndim :])
                 parts.append(flat[is_valid.ravel()])
             return np.concatenate(parts)
 
         return {name: joined(name) for name in self._row_kinds[kind]}
 
-    def _build(self, sum_share: Any) -> Any:
-        strategy = self._strategy
-        replicas = strategy.num_replicas_in_sync
-        size = len(self._zeros)
+    def _sums(
+        self,
+        weights: Sequence[tf.Tensor],
+        before: Sequence[tf.Tensor],
+        wanted: tf.Tensor,
+        piece: Sequence[Any],
+    ) -> tuple[list[tf.Tensor], Any]:
+        """Returns (sums so far and of a piece, (rows, valid) of each replica)."""
+        replicas = self._of.replicas
+        share = replicas.part(self._sum_share)
+        own = replicas.spread((list(weights), list(before), wanted))
+        parts = replicas.run(lambda own, *batches: share(*own, *batches), own, *piece)
+        sums = [
+            functools.reduce(tf.add, values)
+            for values in zip(*(p[0] for p in parts), strict=True)
+        ]
+        rows = tf.nest.map_structure(lambda *v: tf.stack(v), *[p[1] for p in parts])
+        return sums, rows
 
-        def replica(*values: tf.Tensor) -> Any:
-            # The first replica continues the sums so far, so that the order of the sums
-            # does not depend on the pieces.
-            context = tf.distribute.get_replica_context()
-            number = context.replica_id_in_sync_group
-            before = [
-                tf.where(tf.equal(number, 0), v, tf.zeros_like(v))
-                for v in values[:size]
-            ]
-            sums, rows = sum_share(*before, *values[size:])
-            return sums, tf.nest.map_structure(
-                lambda v: in_place(v, number, replicas), rows
-            )
-
-        def run(*values: Any) -> Any:
-            return tf.nest.map_structure(
-                lambda share: strategy.reduce(
-                    tf.distribute.ReduceOp.SUM, share, axis=None
-                ),
-                strategy.run(replica, args=values),
-            )
-
-        return run
-
-    def _sum_share(self, *values: tf.Tensor) -> tuple[list[tf.Tensor], Any]:
+    def _sum_share(
+        self,
+        weights: Sequence[tf.Tensor],
+        before: Sequence[tf.Tensor],
+        wanted: tf.Tensor,
+        *batches: tf.Tensor,
+    ) -> tuple[list[tf.Tensor], Any]:
         """Returns (sums, kept) after the batches of a replica.
 
         `sums` is the flat list of the sums so far plus those over the batches. `kept`
         is (rows, valid) of all examples, [batches, batch, ...], or () without rows.
         """
-        before, batches = values[: len(self._zeros)], values[len(self._zeros) :]
-        total = tf.shape(batches[0])[0]
+        # The first replica continues the sums so far, so that the order of the sums
+        # does not depend on the pieces.
+        is_first = tf.equal(of_replica.number(), 0)
+        before = [tf.where(is_first, v, tf.zeros_like(v)) for v in before]
+        total = tf.where(wanted, tf.shape(batches[0])[0], 0)
         kept = tf.nest.map_structure(
-            lambda kind: tf.TensorArray(kind.dtype, total), self._row_kinds
+            lambda kind: tf.TensorArray(kind.dtype, total, element_shape=kind.shape),
+            self._row_kinds,
         )
 
         def body(i: tf.Tensor, sums: list[tf.Tensor], kept: Any) -> Any:
             inputs, labels, valid = (tensor[i] for tensor in batches)
-            outputs = outputs_of(self._model, inputs)
-            batch_sums = self._objective.sums(labels, outputs, valid)
+            outputs = self._of.outputs(weights, inputs)
+            batch_sums = self._of.objective.sums(labels, outputs, valid)
             rows = batch_sums.pop("rows")
             kept = tf.nest.map_structure(lambda a, row: a.write(i, row), kept, rows)
             more = tf.nest.flatten(batch_sums)
@@ -197,11 +200,11 @@ class ExactEvaluator:
         _, sums, kept = tf.while_loop(
             lambda i, *_: i < total,
             body,
-            (tf.constant(0), list(before), kept),
+            (tf.constant(0), before, kept),
             parallel_iterations=1,
         )
         rows = tf.nest.map_structure(lambda array: array.stack(), kept)
-        return sums, (rows, tf.cast(batches[-1], tf.int32)) if rows else ()
+        return sums, (rows, batches[-1]) if rows else ()
 
 
 def _kinds(model: keras.Model, labels: np.ndarray, objective: Objective) -> Any:
@@ -212,11 +215,3 @@ def _kinds(model: keras.Model, labels: np.ndarray, objective: Objective) -> Any:
         tf.TensorSpec(model.outputs[0].shape, tf.float32),
         tf.TensorSpec([None], tf.bool),
     ).structured_outputs
-
-
-def in_place(rows: tf.Tensor, replica: tf.Tensor, replicas: int) -> tf.Tensor:
-    """Returns [replicas, ...] with the rows of one replica, zero for all others."""
-    if replicas == 1:
-        return rows[None]
-    is_own = tf.reshape(tf.range(replicas) == replica, [-1] + [1] * rows.shape.rank)
-    return tf.where(is_own, rows[None], tf.zeros_like(rows)[None])

@@ -7,102 +7,77 @@ equal those of exact evaluation.
 
 from __future__ import annotations
 
-import abc
+import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from dps_tf._keras import keras
 from dps_tf.core import VALIDATION, Goal
-from dps_tf.objectives import Objective
 from dps_tf.training import evaluation
-from dps_tf.training.device_data import DeviceData, PlacedData, padded_rows
-from dps_tf.training.evaluation import Evaluation, ExactEvaluator, compiled, in_place
-from dps_tf.training.streamed_data import StreamedData
+from dps_tf.training.device_data import padded_rows
+from dps_tf.training.evaluation import Evaluated, Evaluation, ExactEvaluator
 
 
-class GoalEvaluator(abc.ABC):
+class GoalEvaluator:
     """Counts the examples or positions against the goal until the goal is out of reach.
 
     The subclasses read examples from different places, but the same examples in the
-    same order. An evaluator must be made outside of the strategy's scope.
+    same order. A trial remembers the latest `_ranks` of the validation examples, int8
+    [examples].
 
     Raises:
         UserError: such a count does not decide the metric of the goal.
     """
 
-    def __init__(
-        self,
-        model: keras.Model,
-        data: PlacedData,
-        objective: Objective,
-        goal: Goal,
-        jit_compile: bool = False,
-    ):
-        self._metric = objective.bounded_metric(goal)
-        self._exact = ExactEvaluator(model, data, objective, jit_compile)
-        self._model = model
-        self._objective = objective
-        self._strategy = data.strategy
-        labels = data.split(VALIDATION).labels
+    def __init__(self, evaluated: Evaluated, goal: Goal):
+        self._of = evaluated
+        self._data: Any = evaluated.data
+        self._metric = evaluated.objective.bounded_metric(goal)
+        self._exact = ExactEvaluator(evaluated)
+        labels = evaluated.data.split(VALIDATION).labels
         self._total = len(labels)
-        self._positions = objective.positions(labels)
+        self._positions = evaluated.objective.positions(labels)
         allowed = self._metric.most_against(goal, self._positions)
         self._allowed = -1 if allowed is None else allowed
         self._batch_size = min(evaluation.GOAL_BATCH_SIZE, self._total)
-        # All replicas use one variable, so it is outside of the strategy's scope.
-        with tf.device("CPU:0"):
-            self._rank = tf.Variable(tf.zeros([self._total], tf.int8), trainable=False)
-        self._run = self._compiled(data, jit_compile)
 
-    @property
-    def variables(self) -> list[tf.Variable]:
-        """The latest `_ranks` of the validation examples, int8 [examples]."""
-        return [self._rank]
+    def fresh(self) -> list[np.ndarray]:
+        """Returns the ranks before the first evaluation, zero."""
+        return [np.zeros([self._total], np.int8)]
 
-    def __call__(self) -> Evaluation:
-        """Returns exact metrics if the goal may be met, else bounds that miss it."""
-        against, loss = self._look()
-        if against > self._allowed:
-            bounds = self._objective.bounds(
-                VALIDATION, self._metric, against, self._positions
-            )
-            return Evaluation(bounds, loss, is_bound=True)
-        return self._exact()
+    def _bounds(self, against: int, loss: float) -> Evaluation:
+        """Returns bounds on the metrics that miss the goal."""
+        bounds = self._of.objective.bounds(
+            VALIDATION, self._metric, against, self._positions
+        )
+        return Evaluation(bounds, loss, is_bound=True)
 
     def _against(
-        self, inputs: tf.Tensor, labels: tf.Tensor, valid: tf.Tensor
+        self,
+        weights: Sequence[tf.Tensor],
+        inputs: tf.Tensor,
+        labels: tf.Tensor,
+        valid: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns (count int64 [batch], ranks int8 [batch], loss sum float64 []).
 
         The count is that of an example's positions against the goal; it is zero for
         invalid examples.
         """
-        outputs = evaluation.outputs_of(self._model, inputs)
-        weights = self._objective.valid_weights(labels, valid)
+        objective, outputs = self._of.objective, self._of.outputs(weights, inputs)
+        weight = objective.valid_weights(labels, valid)
         assert self._metric.counts_against is not None
         against = self._metric.counts_against(labels, outputs)
-        loss = self._objective.weighted_loss(labels, outputs, weights)
+        loss = objective.weighted_loss(labels, outputs, weight)
         positions = list(range(1, labels.shape.rank))
         counts = tf.reduce_sum(
-            tf.cast(tf.logical_and(against, weights > 0), tf.int64), positions
+            tf.cast(tf.logical_and(against, weight > 0), tf.int64), positions
         )
         ranks = _ranks(counts > 0, tf.cast(tf.reduce_mean(loss, positions), tf.float32))
         return counts, ranks, tf.reduce_sum(loss)
-
-    @abc.abstractmethod
-    def _compiled(self, data: Any, jit_compile: bool) -> Any:
-        """Returns the compiled graph that counts over batches of the placed `data`."""
-
-    @abc.abstractmethod
-    def _look(self) -> tuple[int, float]:
-        """Returns (count against the goal, loss sum) of the evaluated batches.
-
-        Evaluates batches of `_batch_size`, highest rank first, until the goal is out of
-        reach, and stores the new ranks in `_rank`.
-        """
 
 
 def _ranks(is_against: tf.Tensor, loss: tf.Tensor) -> tf.Tensor:
@@ -125,31 +100,61 @@ class ResidentGoalEvaluator(GoalEvaluator):
     Each replica does the same work, so replicas exchange no counts.
     """
 
-    def _compiled(self, data: DeviceData, jit_compile: bool) -> Any:
-        strategy, held = self._strategy, data.validation
+    def __init__(self, evaluated: Evaluated, goal: Goal):
+        super().__init__(evaluated, goal)
+        self._held = self._data.validation
+        memory = [tf.TensorSpec([self._total], tf.int8)]
+        self._run = evaluated.replicas.compiled(
+            self.graph, [evaluated.types, memory, tf.TensorSpec([], tf.bool)]
+        )
 
-        def build(count_up_to_goal: Any) -> Any:
-            def run(rank: tf.Tensor) -> tuple[tf.Tensor, ...]:
-                values = strategy.run(count_up_to_goal, args=(rank, *held))
-                return tuple(strategy.experimental_local_results(v)[0] for v in values)
+    def __call__(
+        self, weights: Sequence[Any], memory: Sequence[Any]
+    ) -> tuple[Evaluation, Sequence[Any]]:
+        """Returns (exact metrics if the goal may be met, else bounds; memory)."""
+        values, memory = self._run(list(weights), list(memory), True)
+        return self.result(values), memory
 
-            return run
+    def graph(
+        self, weights: Sequence[tf.Tensor], memory: list[tf.Tensor], wanted: tf.Tensor
+    ) -> tuple[Any, list[tf.Tensor]]:
+        """Returns (what `result` reads, memory) in a graph.
 
-        signature = [tf.TensorSpec([self._total], tf.int8)]
-        return compiled(strategy, self._count_up_to_goal, build, jit_compile, signature)
+        Nothing is computed unless `wanted`, bool [].
+        """
+        replicas, held = self._of.replicas, self._held
+        count = replicas.part(self._count_up_to_goal)
+        own = replicas.spread((list(weights), memory[0], wanted))
+        counts = replicas.run(lambda own, *held: count(*own, *held), own, *held)
+        against, loss, rank = counts[0]
+        is_open = tf.logical_and(wanted, against <= self._allowed)
+        exact, _ = self._exact.graph(weights, [], is_open)
+        return (against, loss, exact), [rank]
 
-    def _look(self) -> tuple[int, float]:
-        wrong, loss, rank = self._run(self._rank.numpy())
-        self._rank.assign(rank)
-        return int(wrong), float(loss)
+    def result(self, values: Any) -> Evaluation:
+        """Returns exact metrics if the goal may be met, else bounds that miss it."""
+        against, loss, exact = values
+        if int(against) > self._allowed:
+            return self._bounds(int(against), float(loss))
+        return self._exact.result(exact)
 
     def _count_up_to_goal(
-        self, rank: tf.Tensor, inputs: tf.Tensor, labels: tf.Tensor
+        self,
+        weights: Sequence[tf.Tensor],
+        rank: tf.Tensor,
+        wanted: tf.Tensor,
+        inputs: tf.Tensor,
+        labels: tf.Tensor,
     ) -> Any:
-        """Returns (count against the goal, loss sum, new ranks); see `_look`."""
+        """Returns (count against the goal, loss sum, new ranks).
+
+        Evaluates batches of `_batch_size`, highest rank first, until the goal is out of
+        reach.
+        """
         total = self._total
         size = self._batch_size
         batches = -(-total // size)
+        wanted_batches = tf.where(wanted, batches, 0)
         order = tf.argsort(rank, direction="DESCENDING", stable=True)
         # Padding is an index after the last example; its rank is dropped at the end.
         missing = [[0, batches * size - total]]
@@ -161,14 +166,19 @@ class ResidentGoalEvaluator(GoalEvaluator):
             rows = order[i]
             places = tf.minimum(rows, total - 1)
             counts, ranks, more = self._against(
-                tf.gather(inputs, places), tf.gather(labels, places), rows < total
+                weights,
+                tf.gather(inputs, places),
+                tf.gather(labels, places),
+                rows < total,
             )
             noted = tf.tensor_scatter_nd_update(noted, rows[:, None], ranks)
             return i + 1, wrong + tf.reduce_sum(counts), sum_ + more, noted
 
         zero = (tf.constant(0, tf.int64), tf.constant(0.0, tf.float64))
         _, wrong, loss, noted = tf.while_loop(
-            lambda i, wrong, *_: tf.logical_and(i < batches, wrong <= self._allowed),
+            lambda i, wrong, *_: tf.logical_and(
+                i < wanted_batches, wrong <= self._allowed
+            ),
             body,
             (tf.constant(0), *zero, noted),
             parallel_iterations=1,
@@ -183,55 +193,54 @@ class StreamedGoalEvaluator(GoalEvaluator):
     each batch.
     """
 
-    def _compiled(self, data: StreamedData, jit_compile: bool) -> Any:
-        self._stream = data.shared_validation(self._batch_size)
-        strategy = self._strategy
-        replicas = strategy.num_replicas_in_sync
+    def __init__(self, evaluated: Evaluated, goal: Goal):
+        super().__init__(evaluated, goal)
+        self._stream = self._data.shared_validation(self._batch_size)
+        self._run = evaluated.replicas.compiled(
+            self._count, [evaluated.types, *self._stream.signature]
+        )
 
-        def build(count_share: Any) -> Any:
-            def replica(*values: tf.Tensor) -> tuple[tf.Tensor, ...]:
-                counts, ranks, loss = count_share(*values)
-                context = tf.distribute.get_replica_context()
-                number = context.replica_id_in_sync_group
-                # int64 like the counts: collectives support no narrower integers.
-                ranks = in_place(tf.cast(ranks, tf.int64), number, replicas)
-                return tf.reduce_sum(counts), ranks, loss
-
-            def run(*piece: Any) -> tuple[tf.Tensor, ...]:
-                wrong, ranks, loss = (
-                    strategy.reduce(tf.distribute.ReduceOp.SUM, share, axis=None)
-                    for share in strategy.run(replica, args=piece)
-                )
-                return wrong, tf.reshape(ranks, [-1]), loss
-
-            return run
-
-        signature = self._stream.signature
-        return compiled(strategy, self._count_share, build, jit_compile, signature)
-
-    def _look(self) -> tuple[int, float]:
-        rank = np.array(self._rank.numpy())
+    def __call__(
+        self, weights: Sequence[Any], memory: Sequence[Any]
+    ) -> tuple[Evaluation, Sequence[Any]]:
+        """Returns (exact metrics if the goal may be met, else bounds; memory)."""
+        rank = np.array(memory[0])
         rows = self._rows(rank)
-        wrong, loss = 0, 0.0
+        wrong, loss, weights = 0, 0.0, list(weights)
         for asked, (_, values) in zip(rows, self._stream.pieces(rows), strict=True):
             if wrong > self._allowed:
                 break
-            against, ranks, more = self._run(*values)
+            against, ranks, more = self._run(weights, *values)
             is_valid = asked >= 0
             rank[asked[is_valid]] = ranks.numpy()[is_valid]
             wrong, loss = wrong + int(against), loss + float(more)
-        self._rank.assign(rank)
-        return wrong, loss
+        if wrong > self._allowed:
+            return self._bounds(wrong, loss), [rank]
+        return self._exact(weights, [])[0], [rank]
+
+    def _count(self, weights: Sequence[tf.Tensor], *piece: Any) -> Any:
+        """Returns (count against the goal, ranks, loss sum) of a batch."""
+        replicas = self._of.replicas
+        share = replicas.part(self._count_share)
+        counts = replicas.run(share, replicas.spread(list(weights)), *piece)
+        against, ranks, losses = zip(*counts, strict=True)
+        total = functools.reduce(tf.add, losses)
+        return tf.add_n(against), tf.concat(ranks, 0), total
 
     def _rows(self, rank: np.ndarray) -> np.ndarray:
         """Returns the order of evaluation, int32 [batches, batch]; -1 is padding."""
         order = np.argsort(-rank, kind="stable")
         rows = padded_rows(order, self._batch_size)
-        missing = -self._batch_size % self._strategy.num_replicas_in_sync
+        missing = -self._batch_size % self._of.replicas.count
         return np.pad(rows, [(0, 0), (0, missing)], constant_values=-1)
 
     def _count_share(
-        self, inputs: tf.Tensor, labels: tf.Tensor, valid: tf.Tensor
+        self,
+        weights: Sequence[tf.Tensor],
+        inputs: tf.Tensor,
+        labels: tf.Tensor,
+        valid: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns `_against` of a replica's share of a batch."""
-        return self._against(inputs[0], labels[0], valid[0])
+        """Returns (count, ranks, loss sum) of a replica's share of a batch."""
+        counts, ranks, loss = self._against(weights, inputs[0], labels[0], valid[0])
+        return tf.reduce_sum(counts), ranks, loss

@@ -11,21 +11,21 @@ Only slots that the weights are made of, as of schedule-free optimizers, are ave
 Metaparameters and rates are those of the step, and each worker clips its gradients.
 
 Evaluations, states and exports read the average of the workers' weights, also within a
-round. One device trains the workers in turn. Several replicas train equally many
-workers each, and communicate only at the ends of rounds and slices.
+round. One device trains the workers in turn, and several replicas train equally many
+workers each.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from dps_tf._keras import keras
 from dps_tf.core import UserError
-from dps_tf.optim import TensorOptimizer
+from dps_tf.training import replicas as of_replica
+from dps_tf.training.step import Examples, State, Step, Trial
 
 
 def check_shares(batch_size: int, workers: int, replicas: int = 1) -> None:
@@ -43,147 +43,110 @@ def check_shares(batch_size: int, workers: int, replicas: int = 1) -> None:
 
 
 class LocalWorkers:
-    """The weights and slots of all workers, and the network that trains them in turn.
+    """A step of all workers, each of which makes the step of one.
 
-    All methods are parts of a graph and, except `starts`, run in a replica. Every
-    replica has rows for all workers. The rows of its own workers are valid, and after
-    `show` all rows.
-
-    Attributes:
-        count: W, the number of workers.
-        turns: number of workers of a replica.
-        variables: the workers' values [W, ...] of each trainable variable and then of
-            each slot; zero before the first step.
+    `State.workers` has the values [W, ...] of each array that is averaged, the trained
+    weights first, and then of each other slot. In a replica the rows of its own workers
+    are valid, and after `shown` all rows.
     """
 
-    def __init__(
-        self,
-        model: keras.Model,
-        optimizer: TensorOptimizer,
-        strategy: tf.distribute.Strategy,
-    ):
-        """Makes variables in the strategy's scope; UserError for untrained ones."""
-        if model.non_trainable_variables:
-            name = model.non_trainable_variables[0].name
+    def __init__(self, step: Step):
+        """`step`: that of a worker; UserError if its network has untrained weights."""
+        network, optimizer = step.network, step.optimizer
+        if network.non_trainable_variables:
+            name = network.non_trainable_variables[0].name
             raise UserError(
-                f"network {model.name!r} has {name}, which is not trained, and workers "
-                "of local SGD average what is trained: use a network without batch "
-                "normalization, or leave workload.fixed.workers out."
+                f"network {network.name!r} has {name}, which is not trained, and "
+                "workers of local SGD average what is trained: use a network without "
+                "batch normalization, or leave workload.fixed.workers out."
             )
-        self.count = optimizer.workers
-        self.turns = self.count // strategy.num_replicas_in_sync
-        self._strategy = strategy
-        self._iterations = optimizer.iterations
-        self._local_steps = optimizer.metaparameters["local_steps"]
-        slots = optimizer.named_slots(optimizer.slots)
-        carried = [slots.pop(name) for name in optimizer.CARRIES_WEIGHTS]
-        self._averaged = [*model.trainable_variables, *itertools.chain(*carried)]
-        rest = [slot for slot in itertools.chain(*slots.values()) if slot is not None]
-        self._shown = [*self._averaged, *rest]
-        self.variables = [
-            tf.Variable(
-                tf.zeros([self.count, *shown.shape], shown.dtype),
-                trainable=False,
-                # Each replica has its own values until they are gathered.
-                synchronization=tf.VariableSynchronization.ON_READ,
-                aggregation=tf.VariableAggregation.MEAN,
+        self._step, self._count = step, optimizer.workers
+        self._turns = self._count // step.replicas.count
+        forms = optimizer.named(itertools.count(), step.variables)
+        carried = [forms.pop(name) for name in optimizer.rule.carries_weights]
+        rest = itertools.chain(*carried, *forms.values())
+        self._order = [place for place in rest if place is not None]
+        self._averaged = len(step.variables) + sum(map(len, carried))
+
+    def fresh(self, state: Sequence[Any]) -> list[Any]:
+        """Returns `State.workers` before the first step, for (weights, slots)."""
+        shown = self._arrays(State(0, state[0], state[1], [], [], []))
+        return [tf.zeros([self._count, *a.shape], a.dtype).numpy() for a in shown]
+
+    def _arrays(self, state: State) -> list[tf.Tensor]:
+        """Returns what workers have each for themselves, in the order of their rows."""
+        weights = [state.weights[i] for i in self._step.places]
+        return [*weights, *(state.slots[i] for i in self._order)]
+
+    def _state(self, state: State, arrays: Sequence[tf.Tensor]) -> State:
+        """Returns a state with other `_arrays`."""
+        weights, slots = list(state.weights), list(state.slots)
+        for i, value in zip(self._step.places, arrays, strict=False):
+            weights[i] = value
+        for i, value in zip(self._order, arrays[len(self._step.places) :], strict=True):
+            slots[i] = value
+        return state._replace(weights=weights, slots=slots)
+
+    def __call__(
+        self, state: State, batch: Callable[..., Examples], trial: Trial
+    ) -> tuple[State, tf.Tensor]:
+        """Makes one update of each worker of a replica; returns also the mean loss."""
+        length = tf.cast(trial.point["local_steps"], tf.int64)
+        begins = tf.equal(state.step % length, 0)
+        arrays, count = self._arrays(state), float(self._count)
+        rows = [
+            tf.where(begins, tf.broadcast_to(average, own.shape), own)
+            for own, average in zip(
+                state.workers, arrays[: self._averaged], strict=False
             )
-            for shown in self._shown
         ]
+        rows += state.workers[self._averaged :]
 
-    def starts(self) -> tf.Tensor:
-        """Returns bool []: whether the next step is the first of a round."""
-        length = tf.cast(tf.convert_to_tensor(self._local_steps), tf.int64)
-        return tf.equal(self._iterations.read_value() % length, 0)
+        def one(turn: tf.Tensor, loss: tf.Tensor, rows: list[tf.Tensor]) -> Any:
+            worker = self._first() + turn
+            own = self._state(state, [row[worker] for row in rows])
+            part = lambda: batch(part=(turn, self._turns))  # noqa: E731
+            own, more = self._step(own, part, trial, tf.cast(worker, tf.int64))
+            rows = [
+                tf.tensor_scatter_nd_update(row, [[worker]], [value])
+                for row, value in zip(rows, self._arrays(own), strict=True)
+            ]
+            return turn + 1, loss + more / count, rows
 
-    def begin(self) -> None:
-        """Sets what is averaged of each worker to that of the network, the average."""
-        for own, average in zip(self.variables, self._averaged, strict=False):
-            own.assign(tf.broadcast_to(average, own.shape))
-
-    def enter(self, turn: tf.Tensor) -> tf.Tensor:
-        """Loads a worker into network and optimizer; returns its number, int32 [].
-
-        `turn`: int32 [], number of the worker among those of the replica.
-        """
-        worker = self._first() + turn
-        rows = [_row(own, worker) for own in self.variables]
-        # The step number is put back, so that all workers make the same step.
-        again = tf.cast(turn > 0, tf.int64)
-        self._assign([*self._shown, self._iterations], [*rows, again])
-        return worker
-
-    def leave(self, worker: tf.Tensor) -> None:
-        """Stores the values of network and optimizer as those of a worker."""
-        for own, shown in zip(self.variables, self._shown, strict=True):
-            tf.raw_ops.ResourceScatterUpdate(
-                resource=own.handle, indices=worker, updates=shown.read_value()
-            )
-
-    def average(self) -> None:
-        """Sets what is averaged of the network to the average over the workers."""
-        self._assign(self._averaged, self._means(self.variables[: len(self._averaged)]))
-
-    def show(self) -> None:
-        """Sets weights and slots to their averages over the workers, to be read."""
-        if self.turns < self.count:
-            self._gather()
-        self._assign(self._shown, self._means(self.variables))
-
-    def _first(self) -> Any:
-        """Returns the number of the first worker of a replica."""
-        context = tf.distribute.get_replica_context()
-        return tf.cast(context.replica_id_in_sync_group, tf.int32) * self.turns
-
-    def _own(self, variable: tf.Variable) -> tf.Tensor:
-        """Returns a variable with zeros in the rows of other replicas' workers."""
-        number = tf.range(self.count) - self._first()
-        is_own = tf.logical_and(number >= 0, number < self.turns)
-        is_own = tf.reshape(is_own, [-1, *[1] * (len(variable.shape) - 1)])
-        return tf.where(is_own, variable, tf.zeros([], variable.dtype))
-
-    def _means(self, variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
-        sums = [tf.reduce_sum(self._own(own), axis=0) for own in variables]
-        return [total / float(self.count) for total in _sum_of_replicas(sums)]
-
-    def _gather(self) -> None:
-        whole = _sum_of_replicas([self._own(own) for own in self.variables])
-        for own, value in zip(self.variables, whole, strict=True):
-            own.assign(value)
-
-    def _assign(
-        self, variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]
-    ) -> None:
-        """Assigns a replica's values to its own copies of mirrored variables."""
-
-        def assign(strategy: tf.distribute.Strategy, values: Sequence[Any]) -> None:
-            for variable, value in zip(variables, values, strict=True):
-                change = _step_back if variable is self._iterations else _take
-                strategy.extended.update(variable, change, args=(value,), group=False)
-
-        tf.__internal__.distribute.interim.maybe_merge_call(
-            assign, self._strategy, list(values)
+        _, loss, rows = tf.while_loop(
+            lambda turn, *_: turn < self._turns,
+            one,
+            (tf.constant(0), tf.constant(0.0), rows),
+            parallel_iterations=1,
         )
+        ends = tf.equal((state.step + 1) % length, 0)
+        means = self._means(rows[: self._averaged])
+        averages = [
+            tf.where(ends, mean, now) for mean, now in zip(means, arrays, strict=False)
+        ]
+        state = self._state(state, [*averages, *arrays[self._averaged :]])
+        loss = of_replica.summed(loss)
+        return state._replace(step=state.step + 1, workers=rows), loss
 
+    def shown(self, state: State) -> State:
+        """Returns the state with weights and slots that are means, and all rows."""
+        rows = state.workers
+        if self._turns < self._count:
+            rows = of_replica.summed([self._own(row) for row in rows])
+        state = self._state(state, self._means(state.workers))
+        return state._replace(workers=rows)
 
-def _take(variable: tf.Variable, value: tf.Tensor) -> None:
-    variable.assign(value)
+    def _first(self) -> tf.Tensor:
+        """Returns the number of the first worker of a replica."""
+        return tf.cast(of_replica.number(), tf.int32) * self._turns
 
+    def _own(self, rows: tf.Tensor) -> tf.Tensor:
+        """Returns rows with zeros for other replicas' workers."""
+        number = tf.range(self._count) - self._first()
+        is_own = tf.logical_and(number >= 0, number < self._turns)
+        is_own = tf.reshape(is_own, [-1, *[1] * (len(rows.shape) - 1)])
+        return tf.where(is_own, rows, tf.zeros([], rows.dtype))
 
-def _step_back(iterations: tf.Variable, steps: tf.Tensor) -> None:
-    iterations.assign_sub(steps)
-
-
-def _row(variable: tf.Variable, number: tf.Tensor) -> tf.Tensor:
-    """Returns a row of a variable without reading the other rows."""
-    row = tf.raw_ops.ResourceGather(
-        resource=variable.handle, indices=number, dtype=variable.dtype
-    )
-    return tf.ensure_shape(row, variable.shape[1:])
-
-
-def _sum_of_replicas(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    context = tf.distribute.get_replica_context()
-    if context.num_replicas_in_sync == 1:
-        return list(values)
-    return list(context.all_reduce(tf.distribute.ReduceOp.SUM, list(values)))
+    def _means(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        sums = [tf.reduce_sum(self._own(own), axis=0) for own in rows]
+        return [total / float(self._count) for total in of_replica.summed(sums)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -157,23 +156,20 @@ class TrainingRunner(Runner):
         begun, waited = time.monotonic(), data_wait()
         program = self._programs[slot]
         state = self._load(program, job)
-        step, loss, diverged = state.step, math.nan, False
-        while step < job.until and not diverged:
+        step = state.step
+        while True:
             done = self._slice(slot, program, job, step)
-            step, loss, diverged = step + done.steps, done.loss, done.diverged
-            if stop() or time.monotonic() - begun > TURN_SECONDS:
+            step += done.steps
+            is_late = stop() or time.monotonic() - begun > TURN_SECONDS
+            if done.diverged or step >= job.until or is_late:
                 break
         metrics, is_bound = None, False
-        is_evaluated = self._is_evaluated(job, step) and not diverged
-        if is_evaluated and not (diverged := not program.is_finite):
-            evaluation = program.evaluate()
-            diverged = not evaluation.is_finite
-            if not diverged:
-                metrics = {**evaluation.metrics, TRAIN_LOSS: loss}
-                is_bound = evaluation.is_bound or self._is_too_dense(program, step)
-                metrics = self._with_further_splits(program, step, metrics, is_bound)
-        reached = program.read()
-        if metrics is not None:
+        if done.evaluation is not None and not done.diverged:
+            is_bound = done.evaluation.is_bound or self._is_too_dense(program, step)
+            metrics = {**done.evaluation.metrics, TRAIN_LOSS: done.loss}
+            metrics = self._with_further_splits(program, step, metrics, is_bound)
+        reached = program.state
+        if not done.is_sparse:
             self._check_sparse(program, job.trial, reached)
         return TurnReport(
             trial=job.trial,
@@ -181,7 +177,7 @@ class TrainingRunner(Runner):
             step=step,
             metrics=metrics,
             is_bound=is_bound,
-            diverged_step=step if diverged else None,
+            diverged_step=step if done.diverged else None,
             steps_executed=step - state.step,
             seconds=time.monotonic() - begun,
             data_wait=data_wait() - waited,
@@ -193,10 +189,8 @@ class TrainingRunner(Runner):
 
     def _check_sparse(self, program: Program, trial: int, reached: TrialState) -> None:
         """Raises UserError where the optimizer has moved pruned entries from zero."""
-        masks = self._mask_set(trial).masks
-        if masks is None:
-            return
-        for place, outside in entries_outside(program.network, reached.arrays, masks):
+        masks, arrays = self._mask_set(trial).masks, [*map(np.asarray, reached.arrays)]
+        for place, outside in entries_outside(program.network, arrays, masks or ()):
             raise UserError(
                 f"trial {trial} has {len(outside)} pruned entries of "
                 f"{program.network.trainable_variables[place].name} that are not zero "
@@ -228,10 +222,10 @@ class TrainingRunner(Runner):
         Raises:
             UserError: by this step the sparsity should have been reached.
         """
-        pruning_wrapper = program.pruning_wrapper
-        if pruning_wrapper is None or step < pruning_wrapper.reached_at:
-            return pruning_wrapper is not None
-        pruning_wrapper.check_reached(step)
+        gradual = program.gradual
+        if gradual is None or step < gradual.reached_at:
+            return gradual is not None
+        program.check_pruned(step)
         return False
 
     def _slice(self, slot: int, program: Program, job: Job, step: int) -> Advance:
@@ -244,9 +238,9 @@ class TrainingRunner(Runner):
             program.data.train_count,
             program.batch_size,
         )
-        begun = time.monotonic()
-        advance = program.advance(indices)
-        if slot in self._warm:
+        begun, evaluates = time.monotonic(), self._is_evaluated(job, step + steps)
+        advance = program.advance(indices, evaluates)
+        if slot in self._warm and advance.evaluation is None:
             self._learn_pace(slot, advance.steps, time.monotonic() - begun)
         self._warm.add(slot)  # the first call includes optimization or compilation
         return advance

@@ -31,7 +31,7 @@ from dps_tf.store import FileSystem
 from dps_tf.training import Task, check_shares
 
 if TYPE_CHECKING:
-    from dps_tf.sparsity.tfmot import PrunedModel
+    from dps_tf.sparsity.tfmot import Gradual
 
 
 def check_study(specification: StudySpecification) -> None:
@@ -207,7 +207,7 @@ def check_same(workload: Workload, dataset: Dataset) -> None:
 def build_task(
     workload: Workload,
     dataset: Dataset,
-    pruning_wrapper: Callable[[keras.Model], PrunedModel] | None = None,
+    gradual: Callable[[keras.Model], Gradual] | None = None,
     precision: str = "float32",
 ) -> Task:
     """Returns what a program of this workload trains; see `Task`."""
@@ -229,7 +229,7 @@ def build_task(
         ),
         dataset=dataset,
         loss_metaparameters=tuple(n for n in objective.reads if n in given),
-        pruning_wrapper=pruning_wrapper,
+        gradual=gradual,
         objective=objective,
     )
 
@@ -260,17 +260,17 @@ def is_scheduled(specification: StudySpecification) -> bool:
     return method is not None and method.prunes_while_training
 
 
-def pruning_wrapper_of(
+def gradual_of(
     specification: StudySpecification,
-) -> Callable[[keras.Model], PrunedModel] | None:
-    """Returns the function that wraps a cell's networks for tfmot, if scheduled."""
+) -> Callable[[keras.Model], Gradual] | None:
+    """Returns the function from a cell's networks to tfmot's rule, if scheduled."""
     if not is_scheduled(specification):
         return None
     # Imported only here, as the library takes a second to import.
     from dps_tf.sparsity import tfmot
 
     cell, pruning = specification.cell, specification.pruning
-    return lambda network: tfmot.wrap_with_schedule(
+    return lambda network: tfmot.with_schedule(
         network,
         cell.sparsity_method,
         cell.sparsity,

@@ -15,6 +15,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from dps_tf.core import (
     Backend,
     Job,
@@ -88,7 +90,11 @@ class RemoteSlot:
         study = self._studies.get(cell)
         if study is None:
             return None
-        return study.states.get(trial) if keep else study.states.pop(trial, None)
+        state = study.states.get(trial) if keep else study.states.pop(trial, None)
+        if state is None:
+            return None
+        # The driver, which may get them, has no TensorFlow.
+        return TrialState(state.step, tuple(map(np.asarray, state.arrays)))
 
     def provenance(self, cell: str, trial: int) -> TrialProvenance:
         """Returns the seeds and the pruning of a trial."""

@@ -13,7 +13,7 @@ from dps_tf.core import StudySpecification, UserError, processors
 from dps_tf.data import Dataset
 from dps_tf.training import PlacedData, Program, device_memory
 from dps_tf.training import strategy as strategies
-from dps_tf.tuning.build import build_task, pruning_wrapper_of
+from dps_tf.tuning.build import build_task, gradual_of
 
 _MAX_SLOTS = 64
 """Largest default number of trials side by side on a CPU."""
@@ -117,7 +117,7 @@ class Resources:
         task = build_task(
             specification.workload,
             dataset,
-            pruning_wrapper_of(specification),
+            gradual_of(specification),
             specification.precision,
         )
         goal = specification.goal if specification.evaluation == "goal" else None
@@ -125,7 +125,7 @@ class Resources:
         for strategy in self.strategies:
             data = self._data(dataset, strategy)
             program = Program(task, data, specification.cell.batch_size, goal=goal)
-            needed = _activation_bytes(program.model, program.batch_size)
+            needed = _activation_bytes(program.network, program.batch_size)
             if programs and (len(programs) + 1) * needed > self.memory_limit:
                 break
             programs.append(program)

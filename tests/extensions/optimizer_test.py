@@ -16,8 +16,8 @@ FILE = Path(__file__).with_name("spectral_descent.gin")
 
 
 def test_its_update_is_its_formula():
-    optimizer = optim.build("spectral_descent")
-    assert isinstance(optimizer, spectral_descent.SpectralDescent)
+    optimizer = optim.TensorOptimizer("spectral_descent")
+    assert optimizer.rule.rule is spectral_descent.RULE
     optimizer.set_metaparameters({"learning_rate": 0.5, "beta": 0.0})
     kernel, bias = tf.Variable(tf.zeros([2, 2])), tf.Variable([1.0, 1.0])
     rotation, stretch = np.array([[0.0, -1.0], [1.0, 0.0]]), np.diag([3.0, 0.1])

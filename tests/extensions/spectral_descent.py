@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import tensorflow as tf
-import tf_keras as keras
 
 from dps_tf import register_optimizer
-from dps_tf.core import FRACTION, Argument, Reads
-from dps_tf.optim import TensorOptimizer
+from dps_tf.core import FRACTION, Argument
+from dps_tf.optim import Rule
 
 
-@keras.utils.register_keras_serializable(package="spectral_descent")
-class SpectralDescent(TensorOptimizer):
+def spectral_descent(gradient, slots, weight, point, step):
     """m = b m + (1 - b) g; w = w - rate U V^T of a matrix m = U S V^T, else rate m."""
-
-    READS: ClassVar[Reads] = {"beta": Argument(0.9, FRACTION)}
-    SLOTS = ("momentums",)
-
-    def update(self, variable, slots, rate, gradient):
-        """See the class."""
-        beta, momentum = self.value("beta"), slots["momentums"]
-        momentum.assign(beta * momentum + (1.0 - beta) * gradient)
-        direction = tf.convert_to_tensor(momentum)
-        if len(variable.shape) == 2:
-            _, left, right = tf.linalg.svd(direction)
-            direction = tf.matmul(left, right, transpose_b=True)
-        variable.assign_sub(rate * direction)
+    beta = point["beta"]
+    momentum = beta * slots["momentums"] + (1.0 - beta) * gradient
+    direction = momentum
+    if len(weight.shape) == 2:
+        _, left, right = tf.linalg.svd(momentum)
+        direction = tf.matmul(left, right, transpose_b=True)
+    return weight - point["rate"] * direction, {"momentums": momentum}
 
 
+RULE = Rule(spectral_descent, {"beta": Argument(0.9, FRACTION)}, ("momentums",))
 register_optimizer(
     "spectral_descent",
-    SpectralDescent,
+    RULE,
     space={"learning_rate": ("log", 1e-3, 1.0), "beta": ("reverse_log", 0.5, 0.99)},
 )

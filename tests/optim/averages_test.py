@@ -41,7 +41,10 @@ def plain_program() -> Program:
 def begin(program: Program, name: str) -> list[np.ndarray]:
     """Loads a pruned trial before its first step; returns its masks."""
     draw = np.random.default_rng(0)
-    masks = [np.float32(draw.random(v.shape) < 0.7) for v in program.masks]
+    masks = [
+        np.float32(draw.random(v.shape) < 0.7)
+        for v in program.network.trainable_variables
+    ]
     initial = models.initial_point(program.network, 3)
     pruned = [v * m for v, m in zip(initial, masks, strict=True)]
     program.load(program.fresh_state(pruned), POINTS[name], masks)
@@ -55,12 +58,16 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
         masks = begin(program, name)
         program.advance(PROBLEM.order(0, 7))
         before = program.read()
-        averaged = [
-            average.numpy() * mask
-            for average, mask in zip(
-                program.optimizer.averaged_weights(), masks, strict=True
-            )
-        ]
+        count = len(program.network.weights)
+        averaged = [weight.numpy() for weight in program.weights()]
+        slots = program.optimizer.named(
+            before.arrays[count:], program.network.trainable_variables
+        )
+        at = program.optimizer.values(POINTS[name])
+        at = {key: tf.constant(value) for key, value in at.items()}
+        expected = program.optimizer.evaluated(slots, [], at, tf.constant(7))
+        for mine, wanted, mask in zip(averaged, expected, masks, strict=True):
+            self.assertAllEqual(mine, wanted * mask)
         found = program.evaluate()
         self.assertTrue(same_bits(before, program.read()))
         plain = plain_program()

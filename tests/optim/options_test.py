@@ -19,7 +19,7 @@ RATE = {"learning_rate": 0.05}
 def run(name: str, gradients, start, **point: float):
     """Returns (optimizer, list of the weights after every update)."""
     given = {**RATE, **point}
-    optimizer = optim.build(name, "constant", given, 100)
+    optimizer = optim.TensorOptimizer(name, "constant", given, 100)
     optimizer.set_metaparameters(given)
     variables = [tf.Variable(w, dtype=tf.float32) for w in start]
     optimizer.build(variables)
@@ -48,7 +48,7 @@ class WeightDecayTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(without[-1][0], with_zero[-1][0], rtol=1e-6)
 
     def zero(self, name):
-        own = optim.OPTIMIZERS[name].READS
+        own = optim.OPTIMIZERS[name].reads
         return {"weight_decay": 0.0} if "weight_decay" in own else {}
 
 
@@ -75,7 +75,7 @@ class ClippingTest(tf.test.TestCase, parameterized.TestCase):
 
 class AveragesTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        *(n for n in NAMES if "averages" not in optim.OPTIMIZERS[n].SLOTS)
+        *(n for n in NAMES if "averages" not in optim.OPTIMIZERS[n].slots)
     )
     def test_are_those_of_the_weights_so_far(self, name):
         start, gradients = drawn((2, 3))
@@ -94,7 +94,7 @@ class AveragesTest(tf.test.TestCase, parameterized.TestCase):
     def test_an_option_that_no_point_names_costs_no_slot(self):
         optimizer, _ = run("sgd", [np.zeros((1, 2))], [np.zeros(2)])
         self.assertEqual(optimizer.slots, [])
-        self.assertFalse(optimizer.averages_weights)
+        self.assertFalse(optimizer.rule.averages_weights)
         self.assertEqual(list(optimizer.metaparameters), ["learning_rate"])
 
 
@@ -105,7 +105,7 @@ class DelayTest(tf.test.TestCase, parameterized.TestCase):
         late = np.concatenate([np.zeros((delay, 2, 3)), gradients[:-delay]])
         _, expected = run(name, [late], [start])
         given = {**RATE, "delay": delay}
-        optimizer = optim.build(name, "constant", given, delay=delay)
+        optimizer = optim.TensorOptimizer(name, "constant", given, delay=delay)
         optimizer.set_metaparameters(given)
         variable = tf.Variable(start, dtype=tf.float32)
         optimizer.build([variable])
@@ -118,7 +118,7 @@ class DelayTest(tf.test.TestCase, parameterized.TestCase):
         tau, rate, found = 2, 0.3, [1.0]
         for t in range(12):
             found.append(found[-1] - (rate * found[t - tau] if t >= tau else 0.0))
-        optimizer = optim.build("sgd", "constant", ["delay"], delay=tau)
+        optimizer = optim.TensorOptimizer("sgd", "constant", ["delay"], delay=tau)
         optimizer.set_metaparameters({"learning_rate": rate, "delay": tau})
         x = tf.Variable(1.0)
         optimizer.build([x])
@@ -129,18 +129,15 @@ class DelayTest(tf.test.TestCase, parameterized.TestCase):
     def test_another_delay_than_it_was_built_for_is_refused(self):
         optimizer = optim.build("sgd", "constant", ["delay"], delay=2)
         with self.assertRaisesRegex(UserError, "was built for 2: fix it"):
-            optimizer.set_metaparameters({"learning_rate": 0.1, "delay": 3})
+            optimizer.values({"learning_rate": 0.1, "delay": 3})
 
 
 def rates(schedule: str, steps: int, budget: int | None = None, **point: float):
     given = {"learning_rate": 0.4, **point}
     optimizer = optim.build("sgd", schedule, given, budget)
-    optimizer.set_metaparameters(given)
-    found = []
-    for step in range(steps):
-        optimizer.iterations.assign(step)
-        found.append(float(optimizer.current_learning_rate()))
-    return found
+    values = {k: tf.constant(v) for k, v in optimizer.values(given).items()}
+    each = (tf.constant(step, tf.int64) for step in range(steps))
+    return [float(optimizer.rate(values, step)) for step in each]
 
 
 class ScheduleTest(tf.test.TestCase, parameterized.TestCase):
@@ -201,7 +198,7 @@ class DefaultSpaceTest(tf.test.TestCase, parameterized.TestCase):
         found.check_metaparameters(optim.reads(name))
         optimizer = optim.build(name, "constant", space.names)
         for u in (0.0, 0.5, 1.0):
-            optimizer.set_metaparameters(space.from_unit([u] * len(space.names)))
+            optimizer.values(space.from_unit([u] * len(space.names)))
 
     def test_an_optimizer_without_one_is_refused(self):
         optim.register("no_space_for_test", optim.OPTIMIZERS["sgd"])

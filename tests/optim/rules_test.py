@@ -32,7 +32,7 @@ SHAPES = {"vector": (3,), "matrix": (4, 4), "kernel": (2, 1, 2, 4)}
 def built(name: str, variables, **point: float) -> optim.TensorOptimizer:
     """Returns an optimizer whose rates are RATES."""
     given = {"learning_rate": 0.05, "decay_steps": 5, "end_learning_rate_factor": 0.1}
-    optimizer = optim.build(name, "linear", {**given, **point})
+    optimizer = optim.TensorOptimizer(name, "linear", {**given, **point})
     optimizer.set_metaparameters({**given, **point})
     optimizer.build(variables)
     return optimizer
@@ -56,7 +56,7 @@ def updated(name: str, start, gradients, **point) -> tuple[np.ndarray, np.ndarra
     for gradient in gradients:
         step(tf.constant(gradient, tf.float32))
     trained = evaluated = variable.numpy()
-    if optimizer.averages_weights:
+    if optimizer.rule.averages_weights:
         evaluated = optimizer.averaged_weights()[0].numpy()
     return trained, evaluated
 

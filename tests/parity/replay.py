@@ -32,7 +32,7 @@ class Replay:
 
     def _optimizer(self) -> optim.TensorOptimizer:
         config = self.truth.config
-        optimizer = optim.build(config["optimizer"], config["decay"])
+        optimizer = optim.TensorOptimizer(config["optimizer"], config["decay"])
         read = [name for name in optimizer.metaparameters if name in config]
         optimizer.set_metaparameters({name: float(config[name]) for name in read})
         optimizer.build(self.variables)

@@ -120,7 +120,7 @@ def test_p_is_what_an_update_without_momentum_multiplies_its_gradient_by(name):
     point = {"learning_rate": 0.5, "beta_1": 0.0, "beta_2": 0.9}
     shape = (6,) if name == "lamb" else (4, 3)  # vectors have no trust ratio
     decay = {"weight_decay": 0.0} if name in ("adamw", "lamb") else {}
-    optimizer = optim.build(name, metaparameters=(*point, *decay))
+    optimizer = optim.TensorOptimizer(name, metaparameters=(*point, *decay))
     variable = tf.Variable(tf.zeros(shape))
     optimizer.build([variable])
     optimizer.set_metaparameters({**point, **decay})
@@ -130,8 +130,9 @@ def test_p_is_what_an_update_without_momentum_multiplies_its_gradient_by(name):
         start, before = variable.numpy(), [slot.numpy() for slot in optimizer.slots]
         optimizer.apply_gradients([(tf.constant(gradient), variable)])
         ends = before, [slot.numpy() for slot in optimizer.slots]
-        slots = map(optimizer.named_slots, ends)
-        root = noise.adam_root(optimizer, step, *slots)
+        slots = [optimizer.rule.named(end, [variable]) for end in ends]
+        values = optimizer.rule.values({**point, **decay})
+        root = noise.adam_root(optimizer.rule.rule, values, step, *slots)
         along = float(np.vdot(gradient, start - variable.numpy())) / 0.5
         [moved] = root([np.float64(gradient)])
         np.testing.assert_allclose((moved**2).sum(), along, rtol=1e-4)
@@ -140,7 +141,9 @@ def test_p_is_what_an_update_without_momentum_multiplies_its_gradient_by(name):
 
 def test_coordinate_without_a_gradient_so_far_is_left_out():
     slots = {"velocities": [np.array([0.0, 1.0, 1e-20])]}
-    [moved] = noise.adam_root(optim.build("adam"), 0, slots, slots)([np.ones(3)])
+    point = optim.build("adam").values({"learning_rate": 0.1})
+    rule = optim.OPTIMIZERS["adam"]
+    [moved] = noise.adam_root(rule, point, 0, slots, slots)([np.ones(3)])
     np.testing.assert_allclose(moved, [0, np.sqrt(np.sqrt(1 - 0.999)), 0], rtol=1e-4)
 
 
@@ -148,7 +151,7 @@ def test_coordinate_without_a_gradient_so_far_is_left_out():
 def test_optimizer_without_a_scale_is_refused(name, workers):
     optimizer = optim.build(name, workers=workers)
     with pytest.raises(UserError, match=f"{workers} workers.*leave --optimizer_noise"):
-        noise.of_optimizer(optimizer, 0, {}, {}, *given(drawn(0)))
+        noise.of_optimizer(optimizer, {}, 0, {}, {}, *given(drawn(0)))
 
 
 def test_batches_are_those_of_the_mean_square():

@@ -11,8 +11,8 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf._keras import keras
-from dps_tf.core import Pruning, UserError
-from dps_tf.sparsity import load_sparse, prunable, save_sparse, tfmot
+from dps_tf.core import UserError
+from dps_tf.sparsity import load_sparse, prunable, save_sparse
 from dps_tf.sparsity.selection import select
 from dps_tf.sparsity.sparse_model import table
 from tests.sparsity.data import ones_like
@@ -115,24 +115,6 @@ class SparseModelTest(tf.test.TestCase, parameterized.TestCase):
         network.set_weights([np.ones_like(v) for v in network.get_weights()])
         with self.assertRaisesRegex(UserError, "dense1/kernel has .* not zero"):
             save_sparse(network, masks, str(self.folder))
-
-    def test_masks_of_tfmot_are_found_in_the_state_of_a_trial(self):
-        network = models.build("mlp_batch_norm", (6,), 3, widths=(8,))
-        once = Pruning(arguments={"begin_step": 1, "end_step": 1, "frequency": 1})
-        wrapped = tfmot.wrap_with_schedule(network, "tfmot_constant", 0.5, once, 9)
-        wrapped.before_step(0)
-        step = tf.function(lambda x: wrapped.model(x, training=True))
-        step(np.ones((2, 6), np.float32))
-        expected = wrapped.mask_set()
-        self.assertAllClose(expected.realised_sparsity, 0.5, atol=0.01)
-        values = [v.numpy() for v in wrapped.weights]
-        arrays = values + values + [v.numpy() for v in wrapped.state_variables]
-        other = tfmot.wrap_with_schedule(network, "tfmot_constant", 0.5, once, 9)
-        found = tfmot.masks_in_state(other, [*arrays, np.zeros(3)])
-        for ours, theirs in zip(found, expected.masks, strict=True):
-            self.assertAllEqual(ours, theirs)
-        with self.assertRaisesRegex(UserError, "no masks of tfmot"):
-            tfmot.masks_in_state(other, values)
 
     def test_a_folder_with_other_files_is_left_alone(self):
         network, masks = sparse_model()

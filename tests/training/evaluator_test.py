@@ -35,7 +35,11 @@ def batches_of(exact: int = 500, goal: int = 200):
 
 def naive(program: Program, held: Examples) -> tuple[int, float]:
     """One label after the other, in NumPy and float64."""
-    logits = program.network.predict(held.inputs, verbose=0).astype(np.float64)
+    logits = (
+        problems.trained_network(program)
+        .predict(held.inputs, verbose=0)
+        .astype(np.float64)
+    )
     wrong, loss = 0, 0.0
     for row, label in zip(
         logits.reshape(-1, logits.shape[-1]), held.labels.reshape(-1), strict=True
@@ -62,6 +66,11 @@ def wrong_of(found: Evaluation) -> int:
 
 def with_validation(dataset: Dataset, inputs: np.ndarray, labels: np.ndarray):
     return dataclasses.replace(dataset, validation=Examples(inputs, labels))
+
+
+def exactly_of(program: Program) -> Evaluation:
+    """Returns the exact evaluation of a program with a goal."""
+    return program._evaluators["validation"]._exact(program.weights(), [])[0]
 
 
 class ExactTest(tf.test.TestCase, parameterized.TestCase):
@@ -125,17 +134,13 @@ class OddLogitsTest(tf.test.TestCase):
         return program
 
     def test_first_of_equal_logits_is_the_guess(self):
-        found = (
-            self.constant_network([0.0, 1.0, 1.0, 0.0])
-            ._evaluators["validation"]
-            ._exact()
-        )
+        found = exactly_of(self.constant_network([0.0, 1.0, 1.0, 0.0]))
         self.assertEqual(wrong_of(found), int(np.sum(HELD.labels != 1)))
         self.assertTrue(found.is_finite)
 
     def test_not_a_number_is_wrong_for_all_and_not_finite(self):
         program = self.constant_network([0.0, math.nan, 1.0, 0.0])
-        exact = program._evaluators["validation"]._exact()
+        exact = exactly_of(program)
         self.assertEqual((wrong_of(exact), exact.is_finite), (75, False))
         bound = program.evaluate()
         self.assertTrue(bound.is_bound)
@@ -281,7 +286,7 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
             program = problem.program(goal=Goal(ERROR, 0.99))
         problem.begin(program)
         _, evaluations = problem.curve(program, 30, 30)
-        logits = program.network.predict(HELD.inputs, verbose=0)
+        logits = problems.trained_network(program).predict(HELD.inputs, verbose=0)
         wrong = np.argmax(logits, -1) != labels
         self.assertEqual(wrong_of(evaluations[-1]), int(wrong.sum()))
         octaves = np.log2(np.clip(losses(logits, labels), 2.0**-12, 15.9))
@@ -300,7 +305,7 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
         self.assertGreater(np.count_nonzero(ranks), 0)
         self.assertEqual(np.count_nonzero(ranks) % 10, 0)
         self.assertFalse(np.any(ranks[np.count_nonzero(ranks) :]))
-        logits = program.network.predict(HELD.inputs, verbose=0)
+        logits = problems.trained_network(program).predict(HELD.inputs, verbose=0)
         close = losses(logits, HELD.labels) > 1 / 8
         looked = ranks != 0
         self.assertAllGreater(ranks[looked & close], 0)

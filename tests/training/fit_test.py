@@ -29,7 +29,7 @@ def stock(name: str) -> keras.optimizers.Optimizer:
 
 
 def packaged(problem: Problem) -> optim.TensorOptimizer:
-    optimizer = optim.build(problem.optimizer, problem.schedule)
+    optimizer = optim.TensorOptimizer(problem.optimizer, problem.schedule)
     optimizer.set_metaparameters(problem.point)
     return optimizer
 

@@ -153,7 +153,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
             program = program_of(task, problems.mirrored(2), placed)
         _, found = trained(program)
         held = task.dataset.validation
-        logits = program.network.predict(held.inputs, verbose=0)
+        logits = problems.trained_network(program).predict(held.inputs, verbose=0)
         for name, average in (("average", "micro"), ("macro_average", "macro")):
             self.assertAllClose(
                 found.metrics[f"validation/{name}_precision"],

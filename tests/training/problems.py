@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf import data, models, optim
+from dps_tf._keras import keras
 from dps_tf.core import TrialState, examples_at
 from dps_tf.data import Dataset, Examples
 from dps_tf.training import DeviceData, Program, Task
@@ -149,6 +150,12 @@ PROBLEMS = {
 """One problem of each kind of network."""
 
 
+def trained_network(program: Program) -> keras.Model:
+    """Returns the network of a program with the weights of the loaded trial."""
+    program.network.set_weights([np.asarray(weight) for weight in program.weights()])
+    return program.network
+
+
 def error_of(evaluation: Evaluation) -> float:
     """Returns the fraction of wrong answers, a quotient of counts."""
     return evaluation.metrics["validation/classification_error"]
@@ -158,5 +165,7 @@ def same_bits(one: TrialState, other: TrialState) -> bool:
     """Whether two states agree in every bit, NaNs included."""
     return one.step == other.step and all(
         a.dtype == b.dtype and a.tobytes() == b.tobytes()
-        for a, b in zip(one.arrays, other.arrays, strict=True)
+        for a, b in zip(
+            map(np.asarray, one.arrays), map(np.asarray, other.arrays), strict=True
+        )
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+import functools
 
 import numpy as np
 import pytest
@@ -29,25 +29,15 @@ def mix(size: int) -> np.ndarray:
     return draw.normal(size=(size, size)).astype(np.float32)
 
 
-class Mixing(optim.TensorOptimizer):
+def mixing(gradient, slots, weight, point, step):
     """w = w - rate g M: an entry moves by the gradients of its row."""
-
-    def update(self, variable, slots, rate, gradient):
-        if gradient.shape.rank == 2:
-            gradient = gradient @ tf.constant(mix(gradient.shape[-1]))
-        variable.assign_sub(rate * gradient)
+    if gradient.shape.rank == 2:
+        gradient = gradient @ tf.constant(mix(gradient.shape[-1]))
+    return weight - point["rate"] * gradient, slots
 
 
-class Mistaken(Mixing):
-    """Claims what it does not hold."""
-
-    ELEMENTWISE: ClassVar[bool] = True
-
-
-class Derived(optim.OPTIMIZERS["sgd"]):
-    """Updates otherwise than the class that it is derived from, and claims nothing."""
-
-    update = Mixing.update
+def built(**claims) -> functools.partial:
+    return functools.partial(optim.Optimizer, optim.Rule(mixing, **claims), name="mix")
 
 
 def program_of(optimizer, strategy=None, **parts) -> Program:
@@ -58,7 +48,10 @@ def program_of(optimizer, strategy=None, **parts) -> Program:
 
 def masks_of(program: Program) -> list[np.ndarray]:
     draw = np.random.default_rng(0)
-    return [np.float32(draw.random(v.shape) < 0.7) for v in program.masks]
+    return [
+        np.float32(draw.random(v.shape) < 0.7)
+        for v in program.network.trainable_variables
+    ]
 
 
 def begin(program: Program) -> list[np.ndarray]:
@@ -71,9 +64,8 @@ def begin(program: Program) -> list[np.ndarray]:
 
 
 class MatrixUpdateTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters(Mixing, Derived)
-    def test_pruned_entries_are_zero_and_the_others_are_those_of_numpy(self, optimizer):
-        program = program_of(optimizer)
+    def test_pruned_entries_are_zero_and_the_others_are_those_of_numpy(self):
+        program = program_of(built())
         masks = begin(program)
         truth = [np.array(v) for v in program.read().arrays]
         network, train = PROBLEM.task.network(), PROBLEM.dataset.train
@@ -101,8 +93,8 @@ class MatrixUpdateTest(tf.test.TestCase, parameterized.TestCase):
     @pytest.mark.multi_device
     def test_replicas_keep_the_zeros_too(self):
         devices = ("/device:CPU:0", "/device:CPU:1")
-        one = program_of(Mixing)
-        two = program_of(Mixing, strategies.build("mirrored", devices=devices))
+        one = program_of(built())
+        two = program_of(built(), strategies.build("mirrored", devices=devices))
         for program in (one, two):
             masks = begin(program)
             program.advance(PROBLEM.order(0, 6))
@@ -111,13 +103,6 @@ class MatrixUpdateTest(tf.test.TestCase, parameterized.TestCase):
         ):
             self.assertAllClose(found, other, rtol=1e-4, atol=1e-6)
             self.assertAllEqual(other[mask == 0], np.zeros(np.sum(mask == 0)))
-
-    @parameterized.parameters(*optim.OPTIMIZERS.names())
-    def test_elementwise_updates_are_not_masked_again(self, name):
-        optimizer = optim.build(name)
-        derived = type("Derived", (type(optimizer),), {})()
-        self.assertFalse(derived.keeps_zeros)
-        self.assertEqual(optimizer.keeps_zeros, "ELEMENTWISE" in vars(type(optimizer)))
 
 
 class RealisedSparsityTest(tf.test.TestCase):
@@ -131,10 +116,10 @@ class RealisedSparsityTest(tf.test.TestCase):
         return runner.run(0, job, lambda: False)
 
     def test_network_that_is_not_as_sparse_as_its_masks_is_no_result(self):
-        found = self.turn(Mixing)
+        found = self.turn(built())
         self.assertEqual((found.step, found.diverged_step), (4, None))
         with self.assertRaisesRegex(UserError, "trial 2 has .* not zero after 4 steps"):
-            self.turn(Mistaken)
+            self.turn(built(elementwise=True))
 
 
 def hiding() -> keras.Model:
@@ -151,7 +136,7 @@ class HiddenWeightsTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.program = program_of(optim.OPTIMIZERS["sgd"], network=hiding)
+        cls.program = program_of(functools.partial(optim.build, "sgd"), network=hiding)
         cls.runner = TrainingRunner([cls.program], 0)
 
     def turn(self, poison=None):

@@ -131,7 +131,8 @@ class SlicesTest(RandomnessTestCase):
         begin(program)
         program.advance(problem().order(0, 5))
         before = program.evaluate()
-        plain = keras.Model(program.network.input, program.network.output)
+        network = problems.trained_network(program)
+        plain = keras.Model(network.input, network.output)
         held = problem().dataset.validation
         logits = plain(held.inputs[np.arange(len(held))], training=False)
         wrong = np.argmax(logits, -1) != held.labels
