@@ -26,12 +26,14 @@ class TrialState:
     Attributes:
         step: number of updates made.
         arrays: the arrays of the program in its own order: weights, optimizer slots,
-            order of the evaluation, workers, masks of pruning in training. They may be
-            tensors, which `np.asarray` brings to the host.
+            order of the evaluation, workers, masks of pruning in training. They may lie
+            on a device until one of them is read.
+        layout: name of the order of the arrays.
     """
 
     step: int
-    arrays: tuple[NDArray[Any], ...]
+    arrays: Sequence[NDArray[Any]]
+    layout: str = ""
 
 
 @dataclass(frozen=True)

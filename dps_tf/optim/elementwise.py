@@ -9,12 +9,16 @@ decay. The first four have the bits of TensorFlow's fused operations.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from dps_tf.core import FRACTION, NOT_NEGATIVE, POSITIVE, Argument, Reads
 from dps_tf.optim.base import Point, Rule, Slots, T, Updated
+
+_ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"  # of TensorFlow: a new variable
 
 ADAM_READS: Reads = {
     "beta_1": Argument(0.9, FRACTION),
@@ -72,6 +76,74 @@ def _adam(gradient: T, slots: Slots, weight: T, point: Point, step: T) -> Update
     second += _product(tf.square(gradient) - second, 1.0 - beta2)
     change = _product(first, scale) / (tf.sqrt(second) + point["epsilon"])
     return weight - change, {"momentums": first, "velocities": second}
+
+
+def _fused(operation: Any, arrays: Mapping[str, T], **arguments: T) -> list[T]:
+    """Returns arrays after one of TensorFlow's fused updates of variables.
+
+    The variables live only within: they take the arrays over and give them back, which
+    copies nothing where nothing else reads these.
+    """
+    handles = {
+        name: tf.raw_ops.VarHandleOp(
+            dtype=array.dtype, shape=array.shape, shared_name=_ANONYMOUS
+        )
+        for name, array in arrays.items()
+    }
+    taken = [
+        tf.raw_ops.AssignVariableOp(resource=handles[name], value=array)
+        for name, array in arrays.items()
+    ]
+    with tf.control_dependencies(taken):
+        updated = operation(**handles, **arguments)
+    with tf.control_dependencies([updated]):
+        given = [
+            tf.raw_ops.ReadVariableOp(resource=handles[name], dtype=array.dtype)
+            for name, array in arrays.items()
+        ]
+    with tf.control_dependencies(given):
+        for handle in handles.values():
+            tf.raw_ops.DestroyResourceOp(resource=handle)
+    return given
+
+
+def _fused_descent(
+    gradient: T, slots: Slots, weight: T, point: Point, step: T
+) -> Updated:
+    del step
+    operation, rate = tf.raw_ops.ResourceApplyGradientDescent, point["rate"]
+    (weight,) = _fused(operation, {"var": weight}, alpha=rate, delta=gradient)
+    return weight, slots
+
+
+def _fused_momentum(
+    gradient: T, slots: Slots, weight: T, point: Point, step: T, nesterov: bool = False
+) -> Updated:
+    del step
+    weight, velocity = _fused(
+        functools.partial(tf.raw_ops.ResourceApplyMomentum, use_nesterov=nesterov),
+        {"var": weight, "accum": slots["momentums"]},
+        lr=point["rate"],
+        grad=gradient,
+        momentum=point["momentum"],
+    )
+    return weight, {"momentums": velocity}
+
+
+def _fused_adam(gradient: T, slots: Slots, weight: T, point: Point, step: T) -> Updated:
+    updates = tf.cast(step + 1, tf.float32)
+    weight, first, second = _fused(
+        tf.raw_ops.ResourceApplyAdam,
+        {"var": weight, "m": slots["momentums"], "v": slots["velocities"]},
+        beta1_power=tf.pow(point["beta_1"], updates),
+        beta2_power=tf.pow(point["beta_2"], updates),
+        lr=point["rate"],
+        beta1=point["beta_1"],
+        beta2=point["beta_2"],
+        epsilon=point["epsilon"],
+        grad=gradient,
+    )
+    return weight, {"momentums": first, "velocities": second}
 
 
 def adam_direction(
@@ -161,10 +233,18 @@ def _shape_of_schedule_free(slot: str, variable: Any) -> list[int]:
 _MOMENTUM: Reads = {"momentum": Argument(0.9, FRACTION)}  # Lee et al. 2021
 _MOMENTS = ("momentums", "velocities")
 
-SGD = Rule(_descent, elementwise=True)
-MOMENTUM = Rule(_momentum, _MOMENTUM, ("momentums",), elementwise=True)
-NESTEROV = Rule(_nesterov, _MOMENTUM, ("momentums",), elementwise=True)
-ADAM = Rule(_adam, ADAM_READS, _MOMENTS, elementwise=True)
+SGD = Rule(_descent, elementwise=True, fused=_fused_descent)
+MOMENTUM = Rule(
+    _momentum, _MOMENTUM, ("momentums",), elementwise=True, fused=_fused_momentum
+)
+NESTEROV = Rule(
+    _nesterov,
+    _MOMENTUM,
+    ("momentums",),
+    elementwise=True,
+    fused=functools.partial(_fused_momentum, nesterov=True),
+)
+ADAM = Rule(_adam, ADAM_READS, _MOMENTS, elementwise=True, fused=_fused_adam)
 ADAMW = Rule(
     _adamw,
     {**ADAM_READS, "weight_decay": Argument(0.01, NOT_NEGATIVE)},

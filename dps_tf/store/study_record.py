@@ -104,7 +104,9 @@ class StudyRecord:
         interval = self.specification.evaluations.interval
         if state.step >= self.history[trial].contiguous_step(interval) + interval:
             return False
-        self._states[trial] = TrialState(state.step, tuple(state.arrays))
+        self._states[trial] = TrialState(
+            state.step, tuple(state.arrays), state.meta.get("layout", "")
+        )
         return True
 
     def _add_lost_states(self, states: Mapping[int, State]) -> None:
@@ -221,7 +223,7 @@ class StudyRecord:
         self._guard()
         self._log.flush()
         states = {
-            trial: State(state.step, list(state.arrays), {})
+            trial: State(state.step, list(state.arrays), {"layout": state.layout})
             for trial, state in fetched.items()
         }
         if states:

@@ -88,13 +88,13 @@ class ExactEvaluator:
         # The sums are a flat list, because TensorFlow is slow with nested arguments.
         flat = tf.nest.flatten(kinds)
         self._zeros = [tf.zeros(kind.shape, kind.dtype) for kind in flat]
-        kinds = [tf.TensorSpec(kind.shape, kind.dtype) for kind in flat]
-        wanted = tf.TensorSpec([], tf.bool)
-        self._run = evaluated.replicas.compiled(
-            lambda weights, sums, wanted, *piece: self._sums(
-                weights, sums, wanted, piece
-            ),
-            [evaluated.types, kinds, wanted, *self._split.signature],
+
+    @functools.cached_property
+    def _run(self) -> Any:
+        kinds = [tf.TensorSpec(zero.shape, zero.dtype) for zero in self._zeros]
+        return self._of.replicas.compiled(
+            lambda weights, sums, *piece: self._sums(weights, sums, True, piece),
+            [self._of.types, kinds, *self._split.signature],
         )
 
     def fresh(self) -> list[np.ndarray]:
@@ -107,7 +107,7 @@ class ExactEvaluator:
         """Returns (the exact metrics at some weights, memory)."""
         sums, rows = self._zeros, []
         for piece in self._split.pieces():
-            sums, of_piece = self._run(list(weights), sums, True, *piece)
+            sums, of_piece = self._run(list(weights), sums, *piece)
             rows.append(of_piece)
         return self.measured(sums, rows), memory
 
@@ -151,13 +151,15 @@ class ExactEvaluator:
         self,
         weights: Sequence[tf.Tensor],
         before: Sequence[tf.Tensor],
-        wanted: tf.Tensor,
+        wanted: tf.Tensor | bool,
         piece: Sequence[Any],
     ) -> tuple[list[tf.Tensor], Any]:
         """Returns (sums so far and of a piece, (rows, valid) of each replica)."""
         replicas = self._of.replicas
         share = replicas.part(self._sum_share)
-        own = replicas.spread((list(weights), list(before), wanted))
+        own = replicas.spread(
+            (list(weights), list(before), tf.convert_to_tensor(wanted))
+        )
         parts = replicas.run(lambda own, *batches: share(*own, *batches), own, *piece)
         sums = [
             functools.reduce(tf.add, values)

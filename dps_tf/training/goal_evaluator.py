@@ -103,17 +103,6 @@ class ResidentGoalEvaluator(GoalEvaluator):
     def __init__(self, evaluated: Evaluated, goal: Goal):
         super().__init__(evaluated, goal)
         self._held = self._data.validation
-        memory = [tf.TensorSpec([self._total], tf.int8)]
-        self._run = evaluated.replicas.compiled(
-            self.graph, [evaluated.types, memory, tf.TensorSpec([], tf.bool)]
-        )
-
-    def __call__(
-        self, weights: Sequence[Any], memory: Sequence[Any]
-    ) -> tuple[Evaluation, Sequence[Any]]:
-        """Returns (exact metrics if the goal may be met, else bounds; memory)."""
-        values, memory = self._run(list(weights), list(memory), True)
-        return self.result(values), memory
 
     def graph(
         self, weights: Sequence[tf.Tensor], memory: list[tf.Tensor], wanted: tf.Tensor

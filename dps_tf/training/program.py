@@ -8,8 +8,9 @@ by side, each in its own thread; a trial's bits do not depend on the other trial
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,11 +32,19 @@ from dps_tf.training.goal_evaluator import (
     StreamedGoalEvaluator,
 )
 from dps_tf.training.local_workers import LocalWorkers, check_shares
+from dps_tf.training.packing import Packed, Packing
 from dps_tf.training.replicas import Replicas
 from dps_tf.training.step import Loop, State, Step, Trial
 
 if TYPE_CHECKING:
     from dps_tf.sparsity.tfmot import Gradual
+
+
+LAYOUT = "weights, slots, ranks, workers, masks"
+"""The layout of the arrays of a saved state."""
+_NUMBERS = ("step", "seed", "steps", "wanted", "pruned")
+"""The integers that a slice is called with; `wanted` is one of those below, or 0."""
+_IF_SOUND, _ALWAYS = 1, 2
 
 
 @dataclass(frozen=True)
@@ -121,13 +130,15 @@ class Program:
         """
         self.strategy, self.data, self.batch_size = data.strategy, data, batch_size
         strategies.check_batch_size(batch_size, data.strategy)
-        self.objective, self.optimizer = task.objective, task.optimizer()
+        self._replicas = Replicas(data.strategy, jit_compile)
+        self.objective = task.objective
+        is_fused = not self._replicas.uses_xla
+        self.optimizer = replace(task.optimizer(), is_fused=is_fused)
         self.network = functional(task.network)
         self.gradual = task.gradual(self.network) if task.gradual else None
         seed_layers(self.network)
         check_logits(self.network, self.objective.link)
         self._check_labels(task)
-        self._replicas = Replicas(data.strategy, jit_compile)
         self._step = self._build_step(task, batch_size)
         is_local = self.optimizer.workers > 1
         self._workers = LocalWorkers(self._step) if is_local else None
@@ -137,7 +148,6 @@ class Program:
         self._evaluators: dict[str, Any] = {VALIDATION: self._build_evaluator(goal)}
         self._batches = data.train_batches(batch_size)
         self._loop = Loop(self._workers or self._step, self._replicas, self._batches)
-        self._loaded_masks: tuple[Any, list[tf.Tensor]] = (None, self._tensors(None))
         self.traces = 0
         self._trace()
 
@@ -176,68 +186,73 @@ class Program:
         return self.data.placement == "device"
 
     def _trace(self) -> None:
-        """Compiles a slice, and the weights that a trial is evaluated with.
+        """Traces the slice, so that a graph without seeds is refused before any trial.
 
-        The slice is traced now, so that a graph without seeds is refused before any
-        trial.
+        Its arguments are few packed tensors, because each one costs Python in a turn.
         """
-        arrays = self._fresh_parts(self.network.weights)
-        self._counts = [len(part) for part in arrays]
-        specs = [[tf.TensorSpec(a.shape, a.dtype) for a in part] for part in arrays]
-        types = State(tf.TensorSpec([], tf.int64), *specs)
-        self._forms = [
-            (tuple(spec.shape), np.dtype(spec.dtype.as_numpy_dtype))
-            for part in specs
-            for spec in part
-        ]
-        trial = Trial(
+        parts = self._fresh_parts(self.network.weights)
+        self._counts = [len(part) for part in parts]
+        self._packing = Packing([array for part in parts for array in part])
+        variables = self._step.variables
+        ones = [np.ones(variable.shape, np.float32) for variable in variables]
+        self._masks_packing = Packing(ones)
+        self._ones = self._masks_packing.pack(ones)
+        self._loaded_masks: tuple[Any, list[tf.Tensor]] = (None, self._ones)
+        self._signature = [
+            self._packing.signature,
+            self._masks_packing.signature,
             tf.TensorSpec([len(self._names)], tf.float32),
-            [tf.TensorSpec(v.shape, tf.float32) for v in self._step.variables],
-            tf.TensorSpec([], tf.int64),
+            tf.TensorSpec([len(_NUMBERS)], tf.int64),
+        ]
+        self._run = self._replicas.compiled(
+            self._slice, [*self._signature, *self._batches.signature]
         )
-        steps, wanted = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.bool)
-        more = [steps, wanted, *self._batches.signature]
-        self._run = self._replicas.compiled(self._slice, [types, trial, *more])
-        self._weights = tf.function(
-            lambda state, trial: self._step.evaluated(state, self._named(trial)),
-            input_signature=[types, trial],
-            autograph=False,
-        )
-        check_graph(self._run.get_concrete_function().graph, self.network)
+        check_graph(self._run.graph, self.network)
 
-    def _named(self, trial: Trial) -> Trial:
-        """Returns a trial with its metaparameters by name."""
-        values = tf.unstack(trial.point)
-        return trial._replace(point=dict(zip(self._names, values, strict=True)))
-
-    def _slice(
+    def _unpacked(
         self,
-        state: State,
-        trial: Trial,
-        steps: tf.Tensor,
-        wanted: tf.Tensor,
-        *values: Any,
-    ) -> Any:
-        """Returns (state, steps made, last loss, whether finite, sparse, evaluation).
+        state: Sequence[tf.Tensor],
+        masks: Sequence[tf.Tensor],
+        point: tf.Tensor,
+        numbers: tf.Tensor,
+    ) -> tuple[State, Trial, dict[str, tf.Tensor]]:
+        """Returns (state, trial, the other numbers) of packed tensors, in a graph."""
+        of = dict(zip(_NUMBERS, tf.unstack(numbers), strict=True))
+        values = dict(zip(self._names, tf.unstack(point), strict=True))
+        rest = iter(self._packing.unpack(state))
+        parts = [[next(rest) for _ in range(count)] for count in self._counts]
+        trial = Trial(
+            values, self._masks_packing.unpack(masks), of["pruned"] > 0, of["seed"]
+        )
+        return State(of["step"], *parts), trial, of
 
-        A trial is evaluated after all its steps if `wanted`, bool [].
-        """
+    def _slice(self, *packed: Any) -> Any:
+        """Returns (state, numbers of the slice, evaluation), packed; for `advance`."""
         self.traces += 1
-        trial = self._named(trial)
+        packed, values = packed[: len(self._signature)], packed[len(self._signature) :]
+        state, trial, of = self._unpacked(*packed)
         held = (*values, *self._batches.held)
-        state, done, loss = self._loop(state, trial, steps, held)
-        finite, sparse = self._step.is_sound(state, trial)
+        state, done, loss = self._loop(
+            state, trial, tf.cast(of["steps"], tf.int32), held
+        )
+        finite, sparse = tf.cond(
+            of["wanted"] > 0,
+            lambda: self._step.is_sound(state, trial),
+            lambda: (tf.constant(True), tf.constant(True)),
+        )
         evaluation: Any = ()
         if self._evaluates_in_slice:
-            ended = tf.logical_and(finite, tf.math.is_finite(loss))
-            ended = tf.logical_and(ended, tf.equal(done, steps))
+            ended = finite & tf.math.is_finite(loss)
+            ended &= tf.equal(tf.cast(done, tf.int64), of["steps"])
             evaluation, memory = self._evaluators[VALIDATION].graph(
                 self._step.evaluated(state, trial),
                 state.evaluation,
-                tf.logical_and(wanted, ended),
+                (of["wanted"] > _IF_SOUND) | (ended & (of["wanted"] > 0)),
             )
             state = state._replace(evaluation=memory)
-        return state, done, loss, finite, sparse, evaluation
+        arrays = [array for part in state[1:] for array in part]
+        found = [tf.cast(x, tf.float64) for x in (done, loss, finite, sparse)]
+        return self._packing.pack(arrays), tf.stack(found), evaluation
 
     def fresh_state(self, initial_point: Sequence[np.ndarray]) -> TrialState:
         """Returns the state of a trial before its first step, with zero slots.
@@ -245,7 +260,7 @@ class Program:
         `initial_point`: arrays in the order of `network.weights`, pruned entries zero.
         """
         parts = self._fresh_parts(initial_point)
-        return TrialState(0, tuple(array for part in parts for array in part))
+        return TrialState(0, tuple(array for part in parts for array in part), LAYOUT)
 
     def _fresh_parts(self, weights: Sequence[Any]) -> list[list[Any]]:
         """Returns the arrays of a `State` before the first step, part by part."""
@@ -277,46 +292,41 @@ class Program:
             UserError: the state is that of another network, optimizer or evaluation, or
                 the point of another optimizer.
         """
-        forms = [(tuple(a.shape), np.dtype(a.dtype.name)) for a in state.arrays]
-        if forms != self._forms:
+        if state.layout != LAYOUT or not self._packing.fits(state.arrays):
             raise UserError(
-                f"a state of {len(forms)} arrays at step {state.step} is not one of "
-                f"this program, whose states have {len(self._forms)}: it was saved by "
+                f"a state of {len(state.arrays)} arrays at step {state.step} with the "
+                f"layout {state.layout!r} is not one of this program, whose states have "
+                f"{len(self._packing.forms)} with the layout {LAYOUT!r}: it was saved by "
                 "another network, optimizer, evaluation or version; begin anew."
             )
         loss, optimizer = self.objective.split_point(point)
         values = {**loss, **self.optimizer.values(optimizer)}
+        self._point = np.array([values.get(n, 0.0) for n in self._names], np.float32)
         if masks is not self._loaded_masks[0]:
-            self._loaded_masks = masks, self._tensors(masks)
-        self._state = self._packed(np.int64(state.step), state.arrays)
-        self._trial = Trial(
-            np.array([values.get(name, 0.0) for name in self._names], np.float32),
-            self._loaded_masks[1],
-            np.int64(derive_seed(seed, 0, "draws")),
+            given = [np.asarray(mask, np.float32) for mask in masks or ()]
+            packed = self._masks_packing.pack(given) if given else self._ones
+            self._loaded_masks = masks, packed
+        self._step_number, self._seed = state.step, derive_seed(seed, 0, "draws")
+        is_packed = isinstance(state.arrays, Packed)
+        self._state = (
+            state.arrays.tensors if is_packed else self._packing.pack(state.arrays)
         )
 
-    def _tensors(self, masks: Sequence[np.ndarray] | None) -> list[tf.Tensor]:
-        """Returns masks as float32 tensors; ones of a dense network."""
-        if masks is None:
-            return [tf.ones(v.shape) for v in self._step.variables]
-        return [tf.constant(mask, tf.float32) for mask in masks]
-
-    def _packed(self, step: Any, arrays: Sequence[Any]) -> State:
-        rest = iter(arrays)
-        return State(step, *([next(rest) for _ in range(n)] for n in self._counts))
+    def _packed(self, steps: int = 0, wanted: int = 0) -> list[Any]:
+        """Returns the packed arguments for the loaded trial."""
+        masks, packed = self._loaded_masks
+        numbers = self._step_number, self._seed, steps, wanted, masks is not None
+        return [self._state, packed, self._point, np.array(numbers, np.int64)]
 
     @property
     def state(self) -> TrialState:
-        """The state of the loaded trial, with tensors where the device has them."""
-        step, *parts = self._state
-        return TrialState(int(step), tuple(array for part in parts for array in part))
+        """The state of the loaded trial, whose arrays come to the host as they are read."""
+        return TrialState(self._step_number, Packed(self._packing, self._state), LAYOUT)
 
     def read(self) -> TrialState:
         """Returns the state of the loaded trial, with arrays of the host."""
-        state = self.state
-        return TrialState(state.step, tuple(map(np.asarray, state.arrays)))
+        return replace(self.state, arrays=tuple(self.state.arrays))
 
-    @own_settings()
     def advance(self, indices: np.ndarray, evaluates: bool = False) -> Advance:
         """Trains the loaded trial on batches; ends early at a loss that is not finite.
 
@@ -333,27 +343,37 @@ class Program:
         steps, rows = len(indices), indices.astype(np.int32, copy=False)
         if self._replicas.compiles_by_shape:
             rows = np.pad(rows, [(0, self._missing(steps)), (0, 0)])
-        done, loss, finite, sparse = 0, 0.0, True, True
-        evaluation: Evaluation | None = None
+        left, loss, wanted = steps, 0.0, _IF_SOUND if evaluates else 0
         for length, values in self._batches.pieces(rows):
-            if done == steps:  # the remaining pieces are padding
+            if not left:  # the remaining pieces are padding
                 break
-            part = np.int32(min(length, steps - done))
-            self._state, made, last, finite, sparse, measured = self._run(
-                self._state, self._trial, part, evaluates, *values
+            part = min(length, left)
+            done, loss, finite, sparse, measured = self._call(
+                part, wanted if part == left else 0, values
             )
-            done, loss = done + int(made), float(last)
+            left -= done
             if not np.isfinite(loss):
-                return Advance(done, loss, diverged=True)
+                return Advance(steps - left, loss, diverged=True)
         if not evaluates:
-            return Advance(done, loss, diverged=False)
-        if not bool(finite):
-            return Advance(done, loss, diverged=True)
+            return Advance(steps, loss, diverged=False)
+        if not finite:
+            return Advance(steps, loss, diverged=True)
         if self._evaluates_in_slice:
             evaluation = self._evaluators[VALIDATION].result(measured)
         else:
             evaluation = self.evaluate()
-        return Advance(done, loss, not evaluation.is_finite, evaluation, bool(sparse))
+        return Advance(steps, loss, not evaluation.is_finite, evaluation, sparse)
+
+    def _call(
+        self, steps: int, wanted: int, values: Sequence[Any]
+    ) -> tuple[int, float, bool, bool, Any]:
+        """Runs a slice; returns (steps made, loss, whether finite, sparse, evaluation)."""
+        self._state, found, evaluation = self._run(
+            *self._packed(steps, wanted), *values
+        )
+        done, loss, finite, sparse = found.numpy().tolist()
+        self._step_number += int(done)
+        return int(done), loss, bool(finite), bool(sparse), evaluation
 
     def _missing(self, steps: int) -> int:
         """Returns how many steps pad the last piece to a power of two."""
@@ -372,21 +392,39 @@ class Program:
         of a network that is pruned while it trains those of the pruned weights. The
         trial is left as it was.
         """
+        if split == VALIDATION and self._evaluates_in_slice:
+            rows = np.zeros([1, self.batch_size], np.int32)
+            *_, measured = self._call(0, _ALWAYS, (rows,))
+            return self._evaluators[split].result(measured)
         if split not in self._evaluators:
             self._evaluators[split] = ExactEvaluator(self._evaluated, split)
-        weights = self.weights()
         if split != VALIDATION:
-            return self._evaluators[split](weights, [])[0]
-        evaluation, memory = self._evaluators[split](weights, self._state.evaluation)
-        self._state = self._state._replace(evaluation=list(memory))
+            return self._evaluators[split](self.weights(), [])[0]
+        arrays = self._packing.unpack(self._state)
+        place = self._counts[0] + self._counts[1]
+        memory = arrays[place : place + self._counts[2]]
+        evaluation, memory = self._evaluators[split](self.weights(), memory)
+        arrays[place : place + self._counts[2]] = memory
+        self._state = self._packing.pack(arrays)
         return evaluation
 
-    @own_settings()
     def weights(self) -> list[tf.Tensor]:
         """Returns the weights that the loaded trial is evaluated with."""
-        return self._weights(self._state, self._trial)
+        return self._weights(*self._packed())
+
+    @functools.cached_property
+    def _weights(self) -> Any:
+        def weights(*packed: Any) -> list[tf.Tensor]:
+            state, trial, _ = self._unpacked(*packed)
+            return self._step.evaluated(state, trial)
+
+        with own_settings():
+            return tf.function(
+                weights, input_signature=self._signature, autograph=False
+            ).get_concrete_function()
 
     def check_pruned(self, step: int) -> None:
         """Raises UserError unless pruning in training has reached its sparsity."""
         if self.gradual is not None:
-            self.gradual.check_reached(step, self._state.weights, self._state.masks)
+            arrays, own = self.state.arrays, self._counts[-1]
+            self.gradual.check_reached(step, arrays, arrays[-own:])

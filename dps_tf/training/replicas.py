@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from dps_tf._keras import own_settings
 from dps_tf.training import strategy as strategies
 
 
@@ -31,19 +32,25 @@ class Replicas:
         self._jit_compile = jit_compile
 
     @property
+    def uses_xla(self) -> bool:
+        """Whether XLA compiles a part of the graph."""
+        on_tpu = isinstance(self.strategy, tf.distribute.TPUStrategy)
+        return on_tpu or self._jit_compile
+
+    @property
     def compiles_by_shape(self) -> bool:
         """Whether XLA compiles the whole graph, anew for every shape."""
-        on_tpu = isinstance(self.strategy, tf.distribute.TPUStrategy)
-        return on_tpu or (self._jit_compile and self.loops_inside)
+        return self.uses_xla and self.loops_inside
 
     def compiled(self, function: Callable[..., Any], signature: Sequence[Any]) -> Any:
-        """Returns a function around the replicas as one graph."""
-        return tf.function(
-            function,
-            input_signature=list(signature),
-            jit_compile=self._jit_compile and self.loops_inside,
-            autograph=False,
-        )
+        """Returns a function around the replicas as one graph, traced here."""
+        with own_settings():
+            return tf.function(
+                function,
+                input_signature=list(signature),
+                jit_compile=self._jit_compile and self.loops_inside,
+                autograph=False,
+            ).get_concrete_function()
 
     def part(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a function of one replica, without communication.

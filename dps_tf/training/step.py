@@ -47,9 +47,18 @@ class State(NamedTuple):
 class Trial(NamedTuple):
     """What decides the steps of a trial, beside its state and examples."""
 
-    point: Any  # metaparameters by name, float32 []; packed outside of the graph
+    point: Mapping[str, tf.Tensor]  # metaparameters by name, float32 []
     masks: Sequence[tf.Tensor]  # float32 0/1, one per trained variable
+    is_pruned: tf.Tensor  # bool []; masks of a dense trial are ones, and not used
     seed: tf.Tensor  # int64 []
+
+    def masked(self, arrays: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns arrays of the trained variables, with zeros at pruned entries."""
+        return tf.cond(
+            self.is_pruned,
+            lambda: [a * m for a, m in zip(arrays, self.masks, strict=True)],
+            lambda: list(arrays),
+        )
 
 
 @dataclass(frozen=True)
@@ -92,7 +101,7 @@ class Step:
         loss, gradients, weights = self.replicas.part(self._gradient)(
             state.weights, trial.point, place, *examples, *self._weight(examples[1])
         )
-        gradients = [g * m for g, m in zip(gradients, trial.masks, strict=True)]
+        gradients = trial.masked(gradients)
         loss, gradients, weights = self._shared(loss, gradients, weights)
         trained = [weights[i] for i in self.places]
         before = self.optimizer.named(state.slots, self.variables)
@@ -100,7 +109,7 @@ class Step:
             gradients, before, trained, trial.point, state.step
         )
         if not self.optimizer.rule.elementwise:
-            trained = [w * m for w, m in zip(trained, trial.masks, strict=True)]
+            trained = trial.masked(trained)
         for i, weight in zip(self.places, trained, strict=True):
             weights[i] = weight
         slots = self.optimizer.flat(after)
@@ -205,8 +214,9 @@ class Step:
         slots = self.optimizer.named(state.slots, self.variables)
         trained = [weights[i] for i in self.places]
         averages = self.optimizer.evaluated(slots, trained, trial.point, state.step)
-        for i, average, mask in zip(self.places, averages, trial.masks, strict=True):
-            weights[i] = average * mask
+        averages = trial.masked(averages)
+        for i, average in zip(self.places, averages, strict=True):
+            weights[i] = average
         if self.gradual is not None:
             weights = self.gradual.masked(weights, state.masks)
         return weights
@@ -218,12 +228,18 @@ class Step:
         """
         floats = [weight for weight in state.weights if weight.dtype.is_floating]
         finite = [tf.reduce_all(tf.math.is_finite(weight)) for weight in floats]
-        pairs = zip(self.places, trial.masks, strict=True)
-        kept = [
-            tf.reduce_all(tf.logical_or(m > 0, tf.equal(state.weights[i], 0)))
-            for i, m in pairs
-        ]
-        return tf.reduce_all(finite), tf.reduce_all(kept)
+        pairs = list(zip(self.places, trial.masks, strict=True))
+
+        def kept() -> tf.Tensor:
+            return tf.reduce_all(
+                [
+                    tf.reduce_all((m > 0) | tf.equal(state.weights[i], 0))
+                    for i, m in pairs
+                ]
+            )
+
+        kept = tf.cond(trial.is_pruned, kept, lambda: tf.constant(True))
+        return tf.reduce_all(finite), kept
 
 
 class Loop:

@@ -15,8 +15,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from dps_tf.core import (
     Backend,
     Job,
@@ -94,7 +92,7 @@ class RemoteSlot:
         if state is None:
             return None
         # The driver, which may get them, has no TensorFlow.
-        return TrialState(state.step, tuple(map(np.asarray, state.arrays)))
+        return replace(state, arrays=tuple(state.arrays))
 
     def provenance(self, cell: str, trial: int) -> TrialProvenance:
         """Returns the seeds and the pruning of a trial."""

@@ -1,0 +1,93 @@
+"""The arrays of a state as few tensors: small ones of a type share one.
+
+A compiled call with dozens of tensors costs more Python than the step of a small
+network. Large arrays stay alone, because packing copies them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+SMALL = 1 << 16
+"""Most bytes of an array that is packed with others."""
+
+
+class Packing:
+    """How arrays of given forms are packed; `packs` and `unpacks` work in graphs too.
+
+    Attributes:
+        forms: shape and type of each array.
+        signature: types of the packed tensors.
+    """
+
+    def __init__(self, arrays: Sequence[Any]):
+        """`arrays`: whatever has a shape and a type, as an array of the state has."""
+        self.forms = [_form(array) for array in arrays]
+        self.sizes = [int(np.prod(shape)) for shape, _ in self.forms]
+        groups: dict[Any, list[int]] = {}
+        for place, (_, kind) in enumerate(self.forms):
+            is_small = self.sizes[place] * np.dtype(kind).itemsize <= SMALL
+            groups.setdefault((kind, None if is_small else place), []).append(place)
+        self._groups = list(groups.values())
+        self.signature = [
+            tf.TensorSpec([sum(self.sizes[i] for i in group)], self.forms[group[0]][1])
+            if len(group) > 1
+            else tf.TensorSpec(*self.forms[group[0]])
+            for group in self._groups
+        ]
+
+    def pack(self, arrays: Sequence[Any]) -> list[tf.Tensor]:
+        """Returns the packed tensors of arrays."""
+        return [
+            tf.concat([tf.reshape(arrays[i], [-1]) for i in group], 0)
+            if len(group) > 1
+            else tf.convert_to_tensor(arrays[group[0]])
+            for group in self._groups
+        ]
+
+    def unpack(self, packed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the arrays of packed tensors."""
+        arrays: list[Any] = [None] * len(self.forms)
+        for group, values in zip(self._groups, packed, strict=True):
+            parts = [values]
+            if len(group) > 1:
+                parts = tf.split(values, [self.sizes[i] for i in group])
+            for i, part in zip(group, parts, strict=True):
+                arrays[i] = tf.reshape(part, self.forms[i][0])
+        return arrays
+
+    def fits(self, arrays: Sequence[Any]) -> bool:
+        """Returns whether arrays have the forms of this packing."""
+        if isinstance(arrays, Packed):
+            return arrays.packing.forms == self.forms
+        return [_form(array) for array in arrays] == self.forms
+
+
+def _form(array: Any) -> tuple[tuple[int, ...], str]:
+    return tuple(array.shape), array.dtype.name
+
+
+class Packed(Sequence[np.ndarray]):
+    """Arrays that stay packed on their device until one of them is read."""
+
+    def __init__(self, packing: Packing, tensors: Sequence[tf.Tensor]):
+        self.packing = packing
+        self.tensors = list(tensors)
+
+    @functools.cached_property
+    def _arrays(self) -> tuple[np.ndarray, ...]:
+        return tuple(map(np.asarray, self.packing.unpack(self.tensors)))
+
+    def __len__(self) -> int:
+        return len(self.packing.forms)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._arrays[place]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter(self._arrays)
