@@ -9,11 +9,16 @@ steps before it, and the order does not depend on the version of a random genera
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
 _ROUNDS = 6  # Four suffice for indistinguishability in theory; six cost nothing here.
 _GOLDEN = 0x9E3779B9  # 2^32 / golden ratio: spreads the round numbers over the keys.
+
+_BLOCK = 2048
+"""Examples of a block of steps that is computed at once and kept."""
 
 Words = NDArray[np.uint32]
 
@@ -26,11 +31,28 @@ def examples_at(
     `first_step`: updates made before the first of these batches; `seed`: in [0, 2**63);
     values lie in [0, examples). A batch may exceed the training set.
     """
+    if steps * batch_size >= _BLOCK:
+        return _order(first_step, steps, seed, examples, batch_size)
+    # Turns of a few steps share blocks: NumPy would take longer than the steps.
+    length = _BLOCK // batch_size
+    blocks = range(first_step // length, (first_step + steps - 1) // length + 1)
+    rows = [_block(b * length, length, seed, examples, batch_size) for b in blocks]
+    begin = first_step % length
+    return np.concatenate(rows)[begin : begin + steps]
+
+
+def _order(
+    first_step: int, steps: int, seed: int, examples: int, batch_size: int
+) -> NDArray[np.int32]:
+    """Returns the result of `examples_at`, computed."""
     start = first_step * batch_size
     position = np.arange(start, start + steps * batch_size, dtype=np.int64)
     epoch, within = np.divmod(position, examples)
     order = _permute(within.astype(np.uint32), epoch.astype(np.uint32), seed, examples)
     return order.astype(np.int32).reshape(steps, batch_size)
+
+
+_block = functools.lru_cache(maxsize=256)(_order)
 
 
 def _mix(x: Words) -> Words:
