@@ -115,7 +115,10 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         gradients, variables = zip(*pairs, strict=True)
         places = [self._places[variable.ref()] for variable in variables]
         slots = {n: [own[i] for i in places] for n, own in self._named.items()}
-        read = tf.nest.map_structure(tf.convert_to_tensor, slots)
+        read = {
+            n: [None if v is None else tf.convert_to_tensor(v) for v in own]
+            for n, own in slots.items()
+        }
         weights, updated = self.rule.update(
             gradients,
             read,

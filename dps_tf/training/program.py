@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from dps_tf.sparsity.tfmot import Gradual
 
 
-LAYOUT = "weights, slots, ranks, workers, masks"
-"""The layout of the arrays of a saved state."""
+_PARTS = ("weights", "slots", "ranks", "workers", "masks")
+"""What the arrays of a saved state are, in their order; see `State`."""
 _NUMBERS = ("step", "seed", "steps", "wanted", "pruned")
 """The integers that a slice is called with; `wanted` is one of those below, or 0."""
 _IF_SOUND, _ALWAYS = 1, 2
@@ -101,6 +101,7 @@ class Program:
         optimizer: the optimizer.
         objective: the objective that is trained and evaluated.
         gradual: the rule that prunes during training, or None.
+        layout: names what the arrays of a state are, and how many of each.
         traces: number of times the slice was traced; stays at 1.
     """
 
@@ -192,6 +193,8 @@ class Program:
         """
         parts = self._fresh_parts(self.network.weights)
         self._counts = [len(part) for part in parts]
+        named = zip(self._counts, _PARTS, strict=True)
+        self.layout = ", ".join(f"{count} {name}" for count, name in named)
         self._packing = Packing([array for part in parts for array in part])
         variables = self._step.variables
         ones = [np.ones(variable.shape, np.float32) for variable in variables]
@@ -260,7 +263,8 @@ class Program:
         `initial_point`: arrays in the order of `network.weights`, pruned entries zero.
         """
         parts = self._fresh_parts(initial_point)
-        return TrialState(0, tuple(array for part in parts for array in part), LAYOUT)
+        arrays = tuple(array for part in parts for array in part)
+        return TrialState(0, arrays, self.layout)
 
     def _fresh_parts(self, weights: Sequence[Any]) -> list[list[Any]]:
         """Returns the arrays of a `State` before the first step, part by part."""
@@ -292,11 +296,10 @@ class Program:
             UserError: the state is that of another network, optimizer or evaluation, or
                 the point of another optimizer.
         """
-        if state.layout != LAYOUT or not self._packing.fits(state.arrays):
+        if state.layout != self.layout or not self._packing.fits(state.arrays):
             raise UserError(
-                f"a state of {len(state.arrays)} arrays at step {state.step} with the "
-                f"layout {state.layout!r} is not one of this program, whose states have "
-                f"{len(self._packing.forms)} with the layout {LAYOUT!r}: it was saved by "
+                f"a state at step {state.step} with the layout {state.layout!r} is not "
+                f"one of this program, whose layout is {self.layout!r}: it is of "
                 "another network, optimizer, evaluation or version; begin anew."
             )
         loss, optimizer = self.objective.split_point(point)
@@ -320,8 +323,9 @@ class Program:
 
     @property
     def state(self) -> TrialState:
-        """The state of the loaded trial, whose arrays come to the host as they are read."""
-        return TrialState(self._step_number, Packed(self._packing, self._state), LAYOUT)
+        """The state of the loaded trial; its arrays come to the host once read."""
+        arrays = Packed(self._packing, self._state)
+        return TrialState(self._step_number, arrays, self.layout)
 
     def read(self) -> TrialState:
         """Returns the state of the loaded trial, with arrays of the host."""
@@ -367,7 +371,7 @@ class Program:
     def _call(
         self, steps: int, wanted: int, values: Sequence[Any]
     ) -> tuple[int, float, bool, bool, Any]:
-        """Runs a slice; returns (steps made, loss, whether finite, sparse, evaluation)."""
+        """Runs a slice; returns (steps, loss, is finite, is sparse, evaluation)."""
         self._state, found, evaluation = self._run(
             *self._packed(steps, wanted), *values
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import optax
 import tensorflow as tf
@@ -97,6 +99,43 @@ class PublishedRuleTest(tf.test.TestCase, parameterized.TestCase):
         optimizer = built("soap", [tall])
         shapes = [tuple(slot.shape) for slot in optimizer.slots]
         self.assertEqual(shapes, [(1025, 3), (1025, 3), (3, 3), (3, 3)])
+
+
+FUSED = [name for name in optim.OPTIMIZERS.names() if optim.OPTIMIZERS[name].fused]
+
+
+class FusedRuleTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.product(name=FUSED, decays=[True, False])
+    def test_has_the_bits_of_the_rule(self, name, decays):
+        options = {"weight_decay": 0.1, "averaging_decay": 0.8} if decays else {}
+        start, gradients = (tf.cast(a, tf.float32) for a in drawn((3, 41)))
+
+        @tf.function(autograph=False)
+        def weights(optimizer, rate):
+            given = {"learning_rate": rate, **options}
+            values = {n: tf.constant(v) for n, v in optimizer.values(given).items()}
+
+            def update(step, weight, slots):
+                named = optimizer.named(slots, [start])
+                (weight,), named = optimizer.update(
+                    [gradients[step] * weight], named, [weight], values, step
+                )
+                return step + 1, weight, optimizer.flat(named)
+
+            slots = optimizer.flat(optimizer.init([start]))
+            initial = (tf.constant(0, tf.int64), start, slots)
+            return tf.while_loop(lambda n, *_: n < UPDATES, update, initial)
+
+        optimizer = optim.build(name, metaparameters=options)
+        fused = dataclasses.replace(optimizer, is_fused=True)
+        for rate in (0.03, 1.7):
+            for one, other in zip(
+                tf.nest.flatten(weights(optimizer, rate)),
+                tf.nest.flatten(weights(fused, rate)),
+                strict=True,
+            ):
+                self.assertAllEqual(one, other)
+        self.assertNotAllClose(one, start)
 
 
 class OptaxTest(tf.test.TestCase, parameterized.TestCase):

@@ -37,7 +37,8 @@ def through_file(state: TrialState) -> TrialState:
     np.savez(file, *state.arrays, allow_pickle=False)
     file.seek(0)
     with np.load(file, allow_pickle=False) as arrays:
-        return TrialState(state.step, tuple(arrays[name] for name in arrays.files))
+        read = tuple(arrays[name] for name in arrays.files)
+        return TrialState(state.step, read, state.layout)
 
 
 class TraceTest(tf.test.TestCase, parameterized.TestCase):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from types import SimpleNamespace
 from unittest import mock
@@ -181,7 +182,7 @@ class RunnerTest(tf.test.TestCase, parameterized.TestCase):
         runner = self.runner()
         state = self.turn(runner, 5).state
         broken = (*state.arrays[:3], np.full(4, math.inf, np.float32))
-        state = TrialState(5, (*broken, *state.arrays[4:]))
+        state = dataclasses.replace(state, arrays=(*broken, *state.arrays[4:]))
         report = self.turn(runner, 6, state)
         self.assertEqual(report.diverged_step, 6)
         self.assertIsNone(report.metrics)
