@@ -10,7 +10,7 @@ decay. The first four have the bits of TensorFlow's fused operations.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -78,72 +78,57 @@ def _adam(gradient: T, slots: Slots, weight: T, point: Point, step: T) -> Update
     return weight - change, {"momentums": first, "velocities": second}
 
 
-def _fused(operation: Any, arrays: Mapping[str, T], **arguments: T) -> list[T]:
-    """Returns arrays after one of TensorFlow's fused updates of variables.
+def _fused(
+    operation: Any,
+    slots: Mapping[str, str],
+    arguments: Callable[[T, Point, T], Mapping[str, T]],
+) -> Callable[[T, Slots, T, Point, T], Updated]:
+    """Returns a rule by one of TensorFlow's fused updates of variables.
 
-    The variables live only within: they take the arrays over and give them back, which
-    copies nothing where nothing else reads these.
+    The variables live only within the update: they take arrays over and give them back,
+    which copies nothing where nothing else reads these. `slots`: names of slots by the
+    operation's names; `arguments`: from (gradient, point, step).
     """
-    handles = {
-        name: tf.raw_ops.VarHandleOp(
-            dtype=array.dtype, shape=array.shape, shared_name=_ANONYMOUS
-        )
-        for name, array in arrays.items()
-    }
-    taken = [
-        tf.raw_ops.AssignVariableOp(resource=handles[name], value=array)
-        for name, array in arrays.items()
-    ]
-    with tf.control_dependencies(taken):
-        updated = operation(**handles, **arguments)
-    with tf.control_dependencies([updated]):
-        given = [
-            tf.raw_ops.ReadVariableOp(resource=handles[name], dtype=array.dtype)
-            for name, array in arrays.items()
-        ]
-    with tf.control_dependencies(given):
-        for handle in handles.values():
-            tf.raw_ops.DestroyResourceOp(resource=handle)
-    return given
+
+    def update(gradient: T, before: Slots, weight: T, point: Point, step: T) -> Updated:
+        """Returns the weight and slots of the operation."""
+        arrays = {"var": weight, **{own: before[name] for own, name in slots.items()}}
+        raw, handles = tf.raw_ops, {}
+        for name, array in arrays.items():
+            handles[name] = raw.VarHandleOp(
+                dtype=array.dtype, shape=array.shape, shared_name=_ANONYMOUS
+            )
+        pairs = list(zip(handles.values(), arrays.values(), strict=True))
+        taken = [raw.AssignVariableOp(resource=h, value=array) for h, array in pairs]
+        with tf.control_dependencies(taken):
+            done = operation(**handles, **arguments(gradient, point, step))
+        with tf.control_dependencies([done]):
+            given = [raw.ReadVariableOp(resource=h, dtype=a.dtype) for h, a in pairs]
+        with tf.control_dependencies(given):
+            for handle, _ in pairs:
+                raw.DestroyResourceOp(resource=handle)
+        return given[0], {**before, **dict(zip(slots.values(), given[1:], strict=True))}
+
+    return update
 
 
-def _fused_descent(
-    gradient: T, slots: Slots, weight: T, point: Point, step: T
-) -> Updated:
+def _of_momentum(gradient: T, point: Point, step: T) -> Mapping[str, T]:
     del step
-    operation, rate = tf.raw_ops.ResourceApplyGradientDescent, point["rate"]
-    (weight,) = _fused(operation, {"var": weight}, alpha=rate, delta=gradient)
-    return weight, slots
+    return {"lr": point["rate"], "grad": gradient, "momentum": point["momentum"]}
 
 
-def _fused_momentum(
-    gradient: T, slots: Slots, weight: T, point: Point, step: T, nesterov: bool = False
-) -> Updated:
-    del step
-    weight, velocity = _fused(
-        functools.partial(tf.raw_ops.ResourceApplyMomentum, use_nesterov=nesterov),
-        {"var": weight, "accum": slots["momentums"]},
-        lr=point["rate"],
-        grad=gradient,
-        momentum=point["momentum"],
-    )
-    return weight, {"momentums": velocity}
-
-
-def _fused_adam(gradient: T, slots: Slots, weight: T, point: Point, step: T) -> Updated:
+def _of_adam(gradient: T, point: Point, step: T) -> Mapping[str, T]:
     updates = tf.cast(step + 1, tf.float32)
-    weight, first, second = _fused(
-        tf.raw_ops.ResourceApplyAdam,
-        {"var": weight, "m": slots["momentums"], "v": slots["velocities"]},
-        beta1_power=tf.pow(point["beta_1"], updates),
-        beta2_power=tf.pow(point["beta_2"], updates),
-        lr=point["rate"],
-        beta1=point["beta_1"],
-        beta2=point["beta_2"],
-        epsilon=point["epsilon"],
-        grad=gradient,
-    )
-    return weight, {"momentums": first, "velocities": second}
+    powers = {n: tf.pow(point[n], updates) for n in ("beta_1", "beta_2")}
+    return {
+        "beta1_power": powers["beta_1"],
+        "beta2_power": powers["beta_2"],
+        "lr": point["rate"],
+        "beta1": point["beta_1"],
+        "beta2": point["beta_2"],
+        "epsilon": point["epsilon"],
+        "grad": gradient,
+    }
 
 
 def adam_direction(
@@ -233,18 +218,42 @@ def _shape_of_schedule_free(slot: str, variable: Any) -> list[int]:
 _MOMENTUM: Reads = {"momentum": Argument(0.9, FRACTION)}  # Lee et al. 2021
 _MOMENTS = ("momentums", "velocities")
 
-SGD = Rule(_descent, elementwise=True, fused=_fused_descent)
+_APPLY_MOMENTUM = tf.raw_ops.ResourceApplyMomentum
+_APPLY_NESTEROV = functools.partial(_APPLY_MOMENTUM, use_nesterov=True)
+_VELOCITY = {"accum": "momentums"}
+
+SGD = Rule(
+    _descent,
+    elementwise=True,
+    fused=_fused(
+        tf.raw_ops.ResourceApplyGradientDescent,
+        {},
+        lambda gradient, point, step: {"alpha": point["rate"], "delta": gradient},
+    ),
+)
 MOMENTUM = Rule(
-    _momentum, _MOMENTUM, ("momentums",), elementwise=True, fused=_fused_momentum
+    _momentum,
+    _MOMENTUM,
+    ("momentums",),
+    elementwise=True,
+    fused=_fused(_APPLY_MOMENTUM, _VELOCITY, _of_momentum),
 )
 NESTEROV = Rule(
     _nesterov,
     _MOMENTUM,
     ("momentums",),
     elementwise=True,
-    fused=functools.partial(_fused_momentum, nesterov=True),
+    fused=_fused(_APPLY_NESTEROV, _VELOCITY, _of_momentum),
 )
-ADAM = Rule(_adam, ADAM_READS, _MOMENTS, elementwise=True, fused=_fused_adam)
+ADAM = Rule(
+    _adam,
+    ADAM_READS,
+    _MOMENTS,
+    elementwise=True,
+    fused=_fused(
+        tf.raw_ops.ResourceApplyAdam, {"m": "momentums", "v": "velocities"}, _of_adam
+    ),
+)
 ADAMW = Rule(
     _adamw,
     {**ADAM_READS, "weight_decay": Argument(0.01, NOT_NEGATIVE)},
