@@ -31,7 +31,7 @@ def examples_at(
     `first_step`: updates made before the first of these batches; `seed`: in [0, 2**63);
     values lie in [0, examples). A batch may exceed the training set.
     """
-    if steps * batch_size >= _BLOCK:
+    if not steps or steps * batch_size >= _BLOCK:
         return _order(first_step, steps, seed, examples, batch_size)
     # Turns of a few steps share blocks: NumPy would take longer than the steps.
     length = _BLOCK // batch_size

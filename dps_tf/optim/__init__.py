@@ -177,6 +177,7 @@ def build(
         delay: number of updates by which gradients are late; see `base.OPTIONS`.
         workers: number of workers of local SGD; see `base.OPTIONS`.
     """
+    SCHEDULES[schedule]
     rule, given = OPTIMIZERS[name], list(metaparameters)
     offered = rule.options
     # Lengths that are given as shares are read in place of those in steps.

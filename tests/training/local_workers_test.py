@@ -148,6 +148,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_without_workers_nothing_is_in_the_state(self):
         program = Problem().program()
+        Problem().begin(program)
         self.assertLen(program.read().arrays, len(program.network.weights))
 
 

@@ -46,10 +46,10 @@ class TraceTest(tf.test.TestCase, parameterized.TestCase):
         None, Goal("validation/classification_error", 0.3, inclusive=False)
     )
     def test_one_trace_serves_all_trials(self, goal):
-        program = DECAYING.program(goal=goal)
         with mock.patch.object(
             evaluation, "outputs_of", wraps=evaluation.outputs_of
         ) as counted:
+            program = DECAYING.program(goal=goal)
             DECAYING.begin(program)
             program.advance(DECAYING.order(0, 1))
             # Once by an evaluation that stops early, once by an exact one.
