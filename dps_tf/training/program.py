@@ -310,10 +310,9 @@ class Program:
             packed = self._masks_packing.pack(given) if given else self._ones
             self._loaded_masks = masks, packed
         self._step_number, self._seed = state.step, derive_seed(seed, 0, "draws")
-        is_packed = isinstance(state.arrays, Packed)
-        self._state = (
-            state.arrays.tensors if is_packed else self._packing.pack(state.arrays)
-        )
+        held = state.arrays
+        is_packed = isinstance(held, Packed)
+        self._state = held.tensors if is_packed else self._packing.pack(held)
 
     def _packed(self, steps: int = 0, wanted: int = 0) -> list[Any]:
         """Returns the packed arguments for the loaded trial."""

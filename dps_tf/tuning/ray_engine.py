@@ -205,7 +205,7 @@ class RayRunner(Runner):
                     actor.stop.options(concurrency_group="aside").remote()
             report: TurnReport = ray.get(turn)
         self._held[job.trial] = slot
-        return replace(report, state=HeldState(report.step, (), slot))
+        return replace(report, state=HeldState(report.step, (), slot=slot))
 
     def _state_for(self, slot: int, job: Job) -> Any:
         """Returns the state that a slot lacks, or a Ray reference to it; else None."""

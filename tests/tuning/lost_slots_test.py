@@ -99,7 +99,7 @@ class LosingRunner(SyntheticRunner):
                 self._lose(slot)
                 raise SlotLost("gone", is_suspect=job.trial in self.killers)
             self._states[job.trial] = slot, report.state
-        return replace(report, state=Held(report.step, (), slot))
+        return replace(report, state=Held(report.step, (), slot=slot))
 
     def _lose(self, slot: int) -> None:
         self.live.remove(slot)
