@@ -7,6 +7,7 @@ network. Large arrays stay alone, because packing copies them.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,15 +24,18 @@ class Packing:
     Attributes:
         forms: shape and type of each array.
         signature: types of the packed tensors.
+        bytes: those of all arrays together.
     """
 
     def __init__(self, arrays: Sequence[Any]):
         """`arrays`: whatever has a shape and a type, as an array of the state has."""
         self.forms = [_form(array) for array in arrays]
         self.sizes = [int(np.prod(shape)) for shape, _ in self.forms]
+        widths = [tf.as_dtype(kind).size for _, kind in self.forms]
+        self.bytes = sum(map(operator.mul, self.sizes, widths))
         groups: dict[Any, list[int]] = {}
         for place, (_, kind) in enumerate(self.forms):
-            is_small = self.sizes[place] * np.dtype(kind).itemsize <= SMALL
+            is_small = self.sizes[place] * widths[place] <= SMALL
             groups.setdefault((kind, None if is_small else place), []).append(place)
         self._groups = list(groups.values())
         self.signature = [

@@ -45,6 +45,8 @@ _PARTS = ("weights", "slots", "ranks", "workers", "masks")
 _NUMBERS = ("step", "seed", "steps", "wanted", "pruned")
 """The integers that a slice is called with; `wanted` is one of those below, or 0."""
 _IF_SOUND, _ALWAYS = 1, 2
+_HELD = 1 << 26
+"""Most bytes of a state that stays on its device between turns: a hundred fit there."""
 
 
 @dataclass(frozen=True)
@@ -323,7 +325,11 @@ class Program:
     @property
     def state(self) -> TrialState:
         """The state of the loaded trial; its arrays come to the host once read."""
-        arrays = Packed(self._packing, self._state)
+        tensors = self._state
+        if self._packing.bytes > _HELD:
+            with tf.device("/device:CPU:0"):
+                tensors = [tf.identity(tensor) for tensor in tensors]
+        arrays = Packed(self._packing, tensors)
         return TrialState(self._step_number, arrays, self.layout)
 
     def read(self) -> TrialState:
