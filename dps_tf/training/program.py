@@ -313,8 +313,9 @@ class Program:
             self._loaded_masks = masks, packed
         self._step_number, self._seed = state.step, derive_seed(seed, 0, "draws")
         held = state.arrays
-        is_packed = isinstance(held, Packed)
-        self._state = held.tensors if is_packed else self._packing.pack(held)
+        self._state = (
+            held.tensors if isinstance(held, Packed) else self._packing.pack(held)
+        )
 
     def _packed(self, steps: int = 0, wanted: int = 0) -> list[Any]:
         """Returns the packed arguments for the loaded trial."""
