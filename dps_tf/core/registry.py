@@ -88,6 +88,17 @@ class Argument:
     default: Any = REQUIRED
     range: Range | None = None
 
+    def __post_init__(self) -> None:
+        allowed, default = self.range, self.default
+        if allowed is None or default is REQUIRED or default in allowed:
+            return
+        # An infinite default bounds nothing, and no value is given as infinity.
+        if default != allowed.high or allowed.without_high:
+            raise UserError(
+                f"the default of an argument is {default!r}, and it must be {allowed}: "
+                "change the default or the range."
+            )
+
 
 Reads = Mapping[str, Argument]
 
@@ -173,6 +184,12 @@ class Registry(Generic[Entry]):
         An entry may be registered again, also when its definition was run again, as in
         a cell of a notebook; UserError if another entry has the name.
         """
+        for read, argument in (reads or {}).items():
+            if not isinstance(argument, Argument):
+                raise UserError(
+                    f"{self.kind} {name!r} reads {read!r}: {argument!r}; it must be an "
+                    "Argument, such as Argument(0.1)."
+                )
         held = self._entries.setdefault(name, entry)
         if _place(held) != _place(entry):
             raise UserError(

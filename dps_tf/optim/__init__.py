@@ -26,7 +26,7 @@ import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lin
 from dps_tf.core import Reads, Registry, UserError, with_shares
 from dps_tf.optim import elementwise, tensorwise
 from dps_tf.optim.base import COMPILED, LEARNING_RATE, Optimizer, Rule
-from dps_tf.optim.schedules import SCHEDULES, Schedule, register_schedule
+from dps_tf.optim.schedules import SCHEDULES, Schedule, check_rates, register_schedule
 
 __all__ = [
     "COMPILED",
@@ -37,6 +37,7 @@ __all__ = [
     "Schedule",
     "TensorOptimizer",
     "build",
+    "check_rates",
     "default_space",
     "reads",
     "register",

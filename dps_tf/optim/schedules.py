@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import tensorflow as tf
 
-from dps_tf.core import NOT_NEGATIVE, POSITIVE, Argument, Reads, Registry, UserError
+from dps_tf.core import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    Argument,
+    Reads,
+    Registry,
+    UserError,
+    lengths_in_steps,
+)
 
 Rate = Callable[[Mapping[str, tf.Tensor], tf.Tensor], tf.Tensor]
 
@@ -25,6 +34,13 @@ class Schedule:
 
     reads: Reads
     rate: Rate
+
+    def __post_init__(self) -> None:
+        if not callable(self.rate):
+            raise UserError(
+                f"the rate of a schedule is {self.rate!r}: give a function of "
+                "(metaparameters, step)."
+            )
 
 
 def constant(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
@@ -129,6 +145,11 @@ def register_schedule(name: str, schedule: Schedule) -> None:
         >>> half_life = {"half_life": Argument()}
         >>> dps_tf.register_schedule("halved", Schedule(half_life, halved))
     """
+    if not isinstance(schedule, Schedule):
+        raise UserError(
+            f"learning rate schedule {name!r} is {schedule!r}: give a Schedule(reads, "
+            "rate)."
+        )
     checked = replace(schedule, rate=_checked(name, schedule.rate))
     SCHEDULES.register(name, checked, schedule.reads)
 
@@ -147,6 +168,11 @@ def _checked(name: str, rate: Rate) -> Rate:
                 f"learning rate schedule {name!r} takes {error.args[0]!r} from its "
                 "point, and its `reads` do not name it: add it there."
             ) from error
+        except tf.errors.OperatorNotAllowedInGraphError as error:
+            raise UserError(
+                f"learning rate schedule {name!r} decides by a tensor in Python, as by "
+                "`if step > 20`: use tf.where."
+            ) from error
         if isinstance(value, numbers.Real):
             value = tf.constant(value, tf.float32)
         if not tf.is_tensor(value) or value.dtype != tf.float32 or value.shape != []:
@@ -157,6 +183,46 @@ def _checked(name: str, rate: Rate) -> Rate:
         return value
 
     return checked
+
+
+def check_rates(
+    name: str, points: Sequence[Mapping[str, float]], step_budget: int
+) -> None:
+    """Raises UserError for a schedule of the user's own that no trial may follow.
+
+    Reasons are a negative rate at some steps of a point, which would ascend, and a rate
+    that is not a function of its arguments: a step is traced once, so that a random
+    number or a counter of Python would stay as it was then.
+    """
+    if name in _SHIPPED:
+        return
+    schedule = SCHEDULES[name]
+    reads = {"learning_rate": Argument(), **schedule.reads}
+    traced = tf.function(schedule.rate, autograph=False)
+    for number, point in enumerate(points):
+        given = lengths_in_steps(point, reads, step_budget)
+        values = {
+            key: tf.constant(given.get(key, read.default), tf.float32)
+            for key, read in reads.items()
+        }
+        for step in sorted(
+            {0, min(1, step_budget - 1), step_budget // 2, step_budget - 1}
+        ):
+            at = tf.constant(step, tf.int64)
+            rate = float(traced(values, at))
+            if rate < 0:
+                raise UserError(
+                    f"learning rate schedule {name!r} is {rate:g} at step {step} of "
+                    f"point {number}: a rate must not be negative."
+                )
+            if number == 0:
+                again = float(schedule.rate(values, at))
+                if not np.isclose(rate, again, rtol=1e-4, atol=0.0, equal_nan=True):
+                    raise UserError(
+                        f"learning rate schedule {name!r} is {rate:g} and then "
+                        f"{again:g} at step {step} of a point: it must be a function "
+                        "of its arguments, without random numbers and counters."
+                    )
 
 
 _DECAY: Reads = {
@@ -180,3 +246,4 @@ register_schedule(
         warmed_up(stable_decay),
     ),
 )
+_SHIPPED = SCHEDULES.names()

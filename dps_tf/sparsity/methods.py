@@ -229,12 +229,10 @@ class OneShot(SparsityMethod):
     ) -> list[np.ndarray]:
         """Returns the masks of the largest scores."""
         key = request.score_key
-        scores = cached(cache, key, lambda: self.score(request, progress))
-        if len(scores) != len(request.theta):
-            raise UserError(
-                f"{request.method} gives {len(scores)} arrays of scores; it must give "
-                f"one for each of the {len(request.theta)} trainable variables."
-            )
+        # Checked before they are kept, or a mended method would find them again.
+        scores = cached(
+            cache, key, lambda: request.checked(self.score(request, progress))
+        )
         return request.select(scores)
 
 

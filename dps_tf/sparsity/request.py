@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -126,6 +126,20 @@ class MaskRequest:
             self.program.set_point(self.initial)
             return self.program.loss_gradient(*self.data(), progress=progress)
 
+    def checked(self, scores: Any) -> list[np.ndarray]:
+        """Returns scores as arrays; UserError unless each variable has its own."""
+        wanted = [tuple(v.shape) for v in self.network.trainable_variables]
+        is_iterable = isinstance(scores, Iterable)
+        arrays = [np.asarray(part) for part in scores] if is_iterable else []
+        shapes = [part.shape for part in arrays]
+        if shapes != wanted:
+            found = f"of shapes {shapes}" if is_iterable else repr(scores)
+            raise UserError(
+                f"the scores of {self.method} are {found}: return one array for each "
+                f"of the {len(wanted)} trainable variables, of shapes {wanted}."
+            )
+        return arrays
+
     def select(
         self,
         scores: Sequence[np.ndarray],
@@ -137,6 +151,7 @@ class MaskRequest:
         The largest scores are kept, of what is `allowed`. `sparsity` is that of the
         request if None.
         """
+        scores = self.checked(scores)
         candidates = Candidates(
             [scores[position] for position in self.positions],
             [self.roles[position] for position in self.positions],

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-from dps_tf import sparsity
+from dps_tf import optim, sparsity
 from dps_tf.core import (
     DENSE,
     Backend,
@@ -68,9 +68,14 @@ class TrainedBackend:
         dataset = build.load_dataset(study.workload, self._options.data_dir)
         build.check_goal(study, dataset)
         check_batch_size(study, dataset)
-        cell = study.cell
+        cell, workload = study.cell, study.workload
+        optim.check_rates(
+            workload.learning_rate_schedule,
+            workload.draw(cell.seed, workload.points),
+            workload.step_budget,
+        )
         if cell.sparsity > 0 and not build.is_scheduled(study):
-            network = build.scratch_network(study.workload, dataset)
+            network = build.scratch_network(workload, dataset)
             sparsity.check_reachable(network, dataset, cell, study.pruning)
 
     def prepare(

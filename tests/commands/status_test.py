@@ -134,7 +134,11 @@ def test_a_metric_that_is_never_a_number_is_named(tmp_path):
     run(tmp_path, STUDY, SyntheticRunner(trials_of(*[[float("nan")] * 5] * 6)))
     study = SweepReader(FILES, str(tmp_path)).study(STUDY.cell.name)
     told = describe_shortfall(study, STUDY)
-    assert told.strip() == f"no trial has a finite value of {STUDY.goal.metric}."
+    said = f"no trial has a finite value of {STUDY.goal.metric}."
+    assert told.strip() == said
+    cautions = assemble(loading.load(tmp_path)).cautions
+    [caution] = [c for c in cautions if c.title == "Goal not reached"]
+    assert said in caution.text
 
 
 def test_a_running_cell_tells_how_near_it_came_so_far(tmp_path):

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import dps_tf
-from dps_tf import models, optim
+from dps_tf import models, optim, sparsity
 from dps_tf._keras import keras
-from dps_tf.core import UserError
+from dps_tf.core import (
+    FRACTION,
+    POSITIVE,
+    SHARE,
+    Argument,
+    Goal,
+    Pruning,
+    Range,
+    UserError,
+)
 from tests import interpreter
 
 WRONG_RATES = {
@@ -51,6 +61,165 @@ def test_a_metaparameter_that_is_not_declared_is_named():
 def test_a_plain_number_is_a_rate(value):
     rate = rate_of(lambda point, step: value)
     assert rate.dtype == tf.float32 and rate.shape == [] and float(rate) == value
+
+
+def test_a_rate_that_decides_in_python_is_refused_when_traced():
+    name = next(NAMES)
+    rate = lambda point, step: point["learning_rate"] if step > 2 else 0.1  # noqa: E731
+    dps_tf.register_schedule(name, optim.Schedule({}, rate))
+    for count in (1, 100):
+        with pytest.raises(UserError, match="decides by a tensor .* use tf.where"):
+            optim.check_rates(name, [{"learning_rate": 0.5}], count)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: rate_of(0.1), "rate of a schedule is 0.1: give a function"),
+        (
+            lambda: dps_tf.register_schedule(next(NAMES), lambda point, step: 0.1),
+            "'of a test .* give a Schedule",
+        ),
+        (
+            lambda: dps_tf.register_schedule(
+                next(NAMES), optim.Schedule({"q": 0.1}, lambda point, step: 0.1)
+            ),
+            "reads 'q': 0.1; it must be an Argument",
+        ),
+        (
+            lambda: dps_tf.register_sparsity_method(
+                next(NAMES), sparsity.OneShot(lambda request, _: [], {"q": 0.1})
+            ),
+            "reads 'q': 0.1; it must be an Argument",
+        ),
+    ],
+)
+def test_a_part_of_another_form_is_refused_when_made(make, message):
+    with pytest.raises(UserError, match=message):
+        make()
+
+
+def count():
+    numbers = itertools.count(1)
+    return lambda point, step: point["learning_rate"] / next(numbers)
+
+
+RATES = {
+    "negative": (lambda p, t: -p["learning_rate"], "is -0.5 at step 0 of point 0"),
+    "below 0 later": (
+        lambda p, t: p["learning_rate"] * (1 - tf.cast(t, "float32") / 90),
+        "is -0.05 at step 99 of point 0",
+    ),
+    "of one point": (
+        lambda p, t: p["learning_rate"] - 0.25,
+        "is -0.15 at step 0 of point 1",
+    ),
+    "counted": (count(), "without random numbers and counters"),
+    "drawn by NumPy": (
+        lambda p, t: p["learning_rate"] * np.float32(np.random.default_rng().random()),
+        "without random numbers and counters",
+    ),
+    "drawn": (
+        lambda p, t: p["learning_rate"] * tf.random.uniform([]),
+        "without random numbers and counters",
+    ),
+}
+POINTS = [{"learning_rate": 0.5}, {"learning_rate": 0.1}]
+
+
+@pytest.mark.parametrize("kind", RATES)
+def test_a_schedule_that_no_trial_may_follow_is_refused(kind):
+    rate, message = RATES[kind]
+    name = next(NAMES)
+    dps_tf.register_schedule(name, optim.Schedule({}, rate))
+    with pytest.raises(UserError, match=message):
+        optim.check_rates(name, POINTS, 100)
+
+
+def test_schedules_that_trials_may_follow():
+    """Rates of 0, of lengths as shares, and NaN, which is a divergence."""
+    for rate, reads, more in (
+        (lambda p, t: 0.0, {}, {}),
+        (lambda p, t: float("nan"), {}, {}),
+        (
+            lambda p, t: p["decay_steps"] * 0.1,
+            {"decay_steps": Argument()},
+            {"decay_share": 0.5},
+        ),
+        (lambda p, t: p["q"], {"q": Argument(0.25, POSITIVE)}, {"momentum": 0.9}),
+    ):
+        name = next(NAMES)
+        dps_tf.register_schedule(name, optim.Schedule(reads, rate))
+        points = [{**point, **more} for point in POINTS]
+        for budget in (1, 2, 3, 100):
+            optim.check_rates(name, points, budget)
+
+
+def test_a_negative_rate_ends_a_sweep_before_its_first_trial(tmp_path):
+    name = next(NAMES).replace(" ", "_")
+    rate = lambda point, step: -point["learning_rate"]  # noqa: E731
+    dps_tf.register_schedule(name, optim.Schedule({}, rate))
+    inputs = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    with pytest.raises(UserError, match="a rate must not be negative"):
+        dps_tf.run(
+            sweep_dir=str(tmp_path / "sweep"),
+            network=network([(4,)], 2),
+            dataset=(inputs, (inputs[:, 0] > 0).astype(np.int32)),
+            goal=Goal("validation/classification_error", 0.1),
+            batch_sizes=(16,),
+            step_budget=10,
+            values={"workload.learning_rate_schedule": name, "workload.points": 1},
+        )
+
+
+@pytest.mark.parametrize(
+    "default, allowed, message",
+    [
+        (-1.0, POSITIVE, "is -1.0, .* > 0"),
+        (0, POSITIVE, "is 0, .* > 0"),
+        (1.0, FRACTION, r"is 1.0, .* in \[0, 1\)"),
+        (2.5, Range(whole=True), "is 2.5, .* whole number"),
+        (math.nan, Range(), "is nan"),
+        (-math.inf, Range(), "is -inf"),
+        (math.inf, SHARE, "is inf"),
+        (True, Range(), "is True"),
+        ("1", Range(), "is '1'"),
+    ],
+)
+def test_a_default_lies_in_its_own_range(default, allowed, message):
+    with pytest.raises(UserError, match=f"default of an argument {message}"):
+        Argument(default, allowed)
+    Argument(default)
+    Argument(math.inf, POSITIVE)
+
+
+SCORES = {
+    "nothing": lambda theta: None,
+    "a number": lambda theta: 1.0,
+    "flat": lambda theta: [part.ravel() for part in theta],
+    "transposed": lambda theta: [part.T for part in theta],
+    "one less": lambda theta: theta[1:],
+    "one more": lambda theta: [*theta, theta[0]],
+    "one number each": lambda theta: [np.float32(1) for part in theta],
+    "none each": lambda theta: [None for part in theta],
+}
+
+
+@pytest.mark.parametrize("kind", SCORES)
+def test_scores_are_one_array_for_each_variable_or_are_not_kept(kind, tmp_path):
+    name = next(NAMES)
+    built = network([(6,)], 3)((6,), 3)
+    current = [SCORES[kind]]
+    method = sparsity.OneShot(lambda request, _: current[0](request.theta))
+    dps_tf.register_sparsity_method(name, method)
+    cache = sparsity.ScoreCache(str(tmp_path))
+    data = dps_tf.data.load("synthetic", examples=40)
+    given = (built, built.get_weights(), data, name, 0.5, Pruning(), {}, cache)
+    said = rf"the scores of {name} are .* 2 .* of shapes \[\(6, 3\), \(3,\)\]"
+    with pytest.raises(UserError, match=said):
+        sparsity.masks_for(*given)
+    current[0] = lambda theta: (abs(part) for part in theta)
+    assert sparsity.masks_for(*given).realised_sparsity == 0.5
 
 
 def network(shapes, to):

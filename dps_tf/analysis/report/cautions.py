@@ -95,6 +95,9 @@ def _how_near(tables: Tables) -> str:
         if short is not None:
             name = cell_name(study.iloc[0].to_dict())
             sentences.append(f"{name}: {short.best}. {short.advice}")
+        elif not (trials["outcome"] == "failed").all():
+            name = cell_name(study.iloc[0].to_dict())
+            sentences.append(f"{name}: no trial has a finite value of {goal.metric}.")
     return " ".join(sentences)
 
 
