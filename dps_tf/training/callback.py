@@ -130,7 +130,7 @@ class StepsToResult(keras.callbacks.Callback):
                 "compile it with one."
             )
         check_last_layer(model, (model.layers or [model])[-1], self._objective.link)
-        self._first = int(model.optimizer.iterations) - self._step
+        self._first = _number(model.optimizer.iterations) - self._step
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Notes the sums of Keras's mean loss, which others may have reset."""
@@ -139,7 +139,7 @@ class StepsToResult(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Counts an update, evaluates at the interval, and stops at the goal."""
         before = self._step
-        self._step = int(self.model.optimizer.iterations) - self._first
+        self._step = _number(self.model.optimizer.iterations) - self._first
         mean = float((logs or {}).get("loss", 0.0))
         if not math.isfinite(mean):
             self._diverge()
@@ -174,7 +174,7 @@ class StepsToResult(keras.callbacks.Callback):
         """Returns (sum of losses, examples) of Keras's mean so far; (0, 0) for none."""
         for metric in self.model.metrics:
             if metric.name == "loss" and hasattr(metric, "total"):
-                return float(metric.total), float(metric.count)
+                return _number(metric.total), _number(metric.count)
         return 0.0, 0.0
 
     def _diverge(self) -> None:
@@ -231,3 +231,8 @@ class StepsToResult(keras.callbacks.Callback):
             return self._objective.sums(labels, outputs, valid)
 
         self._sums = sums
+
+
+def _number(variable: Any) -> Any:
+    """Returns the value of a variable of Keras, which a strategy may mirror."""
+    return tf.convert_to_tensor(variable).numpy().item()
