@@ -248,6 +248,11 @@ class Optimizer:
             updated.append(weight)
             for name in self.slot_names:
                 after[name].append(own.get(name))
+        if all(new is old for new, old in zip(updated, weights, strict=True)):
+            raise UserError(
+                f"the rule of optimizer {self.name!r} returns every weight as it was, "
+                "so that nothing is trained: change its `update`."
+            )
         return updated, after
 
     def _clipped(self, gradients: Sequence[T], point: Point) -> Sequence[T]:
@@ -274,11 +279,45 @@ class Optimizer:
             weight = weight - point["rate"] * point["weight_decay"] * weight
         is_fused = self.is_fused and weight.dtype == tf.float32
         rule = (self.rule.fused if is_fused else None) or self.rule.update
-        weight, updated = rule(gradient, slots, weight, point, step)
+        weight, updated = self._applied(rule, gradient, slots, weight, point, step)
         if "averaging_decay" in self.reads:
             decay = point["averaging_decay"]
             further["averages"] = decay * slots["averages"] + (1.0 - decay) * weight
         return weight, {**updated, **further}
+
+    def _applied(
+        self, rule: Any, gradient: T, slots: Slots, weight: T, point: Point, step: T
+    ) -> Updated:
+        """Returns what a rule returns; UserError unless it is a weight and its slots.
+
+        The check is one of static shapes: it costs nothing once a graph is traced.
+        """
+        own = {name: slots[name] for name in self.rule.slots if name in slots}
+        try:
+            returned = rule(gradient, slots, weight, point, step)
+        except KeyError as error:
+            if error.args[0] in {**slots, **point}:
+                raise
+            raise UserError(
+                f"the rule of optimizer {self.name!r} takes {error.args[0]!r}, which "
+                "neither its `reads` nor its `slots` name: add it there."
+            ) from error
+        form = isinstance(returned, tuple) and len(returned) == 2
+        after, updated = returned if form else (None, None)
+        if not form or not isinstance(updated, Mapping):
+            found = f"{type(returned).__name__}, no (weight, slots)"
+        elif not {*own} <= {*updated} <= {*slots}:
+            found = f"slots named {sorted(updated)}, and declares {sorted(own)}"
+        else:
+            pairs = {"weight": (after, weight)}
+            pairs |= {n: (updated[n], slots[n]) for n in updated}
+            wrong = [name for name, pair in pairs.items() if not _alike(*pair)]
+            if not wrong:
+                return after, updated
+            found = f"a {wrong[0]} of another shape or type than it got"
+        raise UserError(
+            f"the rule of optimizer {self.name!r} returns {found}: change its `update`."
+        )
 
     def evaluated(
         self,
@@ -312,3 +351,10 @@ class Optimizer:
             ]
             for slot in self.slot_names
         }
+
+
+def _alike(value: Any, other: T) -> bool:
+    """Returns whether a value is a tensor of the shape and type of another one."""
+    if not tf.is_tensor(value) or value.dtype != other.dtype:
+        return False
+    return bool(value.shape.is_compatible_with(other.shape))

@@ -193,6 +193,72 @@ def test_a_default_lies_in_its_own_range(default, allowed, message):
     Argument(math.inf, POSITIVE)
 
 
+def moved(weight, gradient, point):
+    return weight - point["rate"] * gradient
+
+
+RULES = {
+    "undeclared value": (
+        lambda g, s, w, p, t: (w - p["q"] * g, s),
+        "takes 'q', which neither",
+    ),
+    "undeclared slot": (
+        lambda g, s, w, p, t: (w - s["v"], s),
+        "takes 'v', which neither",
+    ),
+    "nothing": (lambda g, s, w, p, t: None, "returns NoneType, no .weight, slots"),
+    "a weight alone": (lambda g, s, w, p, t: moved(w, g, p), "no .weight, slots"),
+    "no mapping": (lambda g, s, w, p, t: (moved(w, g, p), None), "no .weight, slots"),
+    "nothing trained": (lambda g, s, w, p, t: (w, s), "nothing is trained"),
+    "a slot less": (
+        lambda g, s, w, p, t: (moved(w, g, p), {}),
+        r"slots named \[\], and declares \['m'\]",
+    ),
+    "a slot more": (
+        lambda g, s, w, p, t: (moved(w, g, p), {**s, "v": g}),
+        r"slots named .*'v'.*, and declares \['m'\]",
+    ),
+    "a number": (
+        lambda g, s, w, p, t: (tf.reduce_sum(w), s),
+        "a weight of another shape",
+    ),
+    "float64": (
+        lambda g, s, w, p, t: (moved(w, g, p), {"m": tf.cast(g, tf.float64)}),
+        "a m of another shape or type",
+    ),
+    "a slot of another shape": (
+        lambda g, s, w, p, t: (moved(w, g, p), {"m": g[None]}),
+        "a m of another shape or type",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", [None, *RULES])
+def test_a_rule_returns_a_weight_and_its_slots(kind):
+    good = lambda g, s, w, p, t: (moved(w, g, p), {"m": g})  # noqa: E731
+    update, message = RULES.get(kind, (good, ""))
+    name = next(NAMES)
+    dps_tf.register_optimizer(name, optim.Rule(update, {}, ("m",)))
+    options = ("averaging_decay",)
+    built = optim.build(name, metaparameters=("learning_rate", *options), delay=2)
+    weights = [tf.zeros([3, 2]), tf.zeros([2])]
+    slots = built.init(weights)
+    slots = {n: [tf.constant(value) for value in own] for n, own in slots.items()}
+    point = {n: tf.constant(0.1) for n in ("learning_rate", *options)}
+
+    def step():
+        return built.update(weights, slots, weights, point, tf.constant(0, tf.int64))
+
+    traced = tf.function(step, autograph=False)
+    if kind is None:
+        after, further = traced()
+        assert [w.shape for w in after] == [w.shape for w in weights]
+        assert {*further} == {"m", "averages", "waiting"}
+        return
+    with pytest.raises(UserError, match=message):
+        traced.get_concrete_function()
+
+
 SCORES = {
     "nothing": lambda theta: None,
     "a number": lambda theta: 1.0,
