@@ -311,19 +311,22 @@ def median_of_runs(rows: pd.DataFrame) -> pd.DataFrame:
             )
         columns = part.reindex(columns=["steps_to_result", "bracket_low", "noise"])
         high, low, noise = columns.to_numpy(np.float64).T
-        known = ~np.isnan(high) | (low > 0)
-        high, low = np.nan_to_num(high[known], nan=np.inf), low[known]
-        ends = 0.5 + 0.5 * np.array([-1, 1]) / max(len(high), 1) ** 0.5
+        low = np.where(np.isnan(high) & ~(low > 0), np.inf, low)
+        high = np.nan_to_num(high, nan=np.inf)
+        ends = 0.5 + 0.5 * np.array([-1, 1]) / len(high) ** 0.5
         middle = np.where(np.isnan(low), high, (low + high) / 2)
-        middle = np.log2(np.where(np.isinf(high), low, middle))
-        spread = np.diff(np.quantile(middle, ends))[0] / 2 if len(high) else 0.0
-        top, bottom = (np.median(x) if len(high) else np.nan for x in (high, low))
+        middle = np.where(np.isinf(high), low, middle)
+        # What is as long as any scatters as the longest that is known.
+        longest = middle[np.isfinite(middle)].max(initial=1)
+        middle = np.log2(np.minimum(middle, longest))
+        spread = np.diff(np.quantile(middle, ends))[0] / 2
+        top, bottom = np.median(high), np.median(low)
         first.append(part.index[0])
         medians.append(
             {
                 **part.iloc[0],
                 "steps_to_result": np.nan if np.isinf(top) else top,
-                "bracket_low": bottom,
+                "bracket_low": np.nan if np.isinf(bottom) else bottom,
                 "noise": np.hypot(spread, np.nan_to_num(noise[0])),
                 "runs": len(high),
             }

@@ -149,7 +149,11 @@ def predict(
     if sparsities is not None:
         require(results, ["sparsity"], "results")
         measured = sorted(set(results["sparsity"]))
-        sparsities = np.ravel(sparsities).tolist()
+        # A measured value in single precision is that value, as in a sweep.
+        shares = numbers(pd.Series(measured, dtype=object)).astype(np.float32)
+        single = dict(zip(shares.tolist(), measured, strict=True))
+        asked_for = np.ravel(sparsities).tolist()
+        sparsities = [s if s in measured else single.get(s, s) for s in asked_for]
         for sparsity in set(sparsities).difference(measured):
             raise UserError(
                 f"sparsity {sparsity!r} was not measured, and K* is not predicted "

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api.types import is_numeric_dtype, is_string_dtype
 
 from dps_tf.core import (
     CELL_KEY,
@@ -83,12 +84,22 @@ def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:
 
 
 def numbers(column: pd.Series) -> pd.Series:
-    """Returns a column as float64, NaN where it holds no number."""
-    try:
-        values: pd.Series = pd.to_numeric(column, errors="coerce").astype(np.float64)
-    except OverflowError:
-        values = column.where(column.map(is_number)).astype(np.float64)
-    return values
+    """Returns a column as float64, NaN where it holds no number.
+
+    Durations, dates and complex numbers are none: pandas counts them in units of its
+    own, or drops their imaginary parts.
+    """
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(column.cat.categories.dtype)
+    floats = np.full(len(column), np.nan)
+    if is_numeric_dtype(column.dtype) or is_string_dtype(column.dtype):
+        try:
+            values = pd.to_numeric(column, errors="coerce")
+        except OverflowError:
+            values = column.where(column.map(is_number)).astype(np.float64)
+        if not np.iscomplexobj(values):
+            floats = values.to_numpy(np.float64, na_value=np.nan)
+    return pd.Series(floats, column.index, name=column.name)
 
 
 def row_number(table: pd.DataFrame | pd.Series, place: int) -> int:

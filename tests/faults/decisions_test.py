@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dps_tf.analysis.fit_table import fit_table
 from dps_tf.analysis.law import Observations
 from dps_tf.analysis.plan import seconds_of_a_step
 from dps_tf.analysis.recommend import predict, recommend, recommend_curves
@@ -196,3 +197,56 @@ def test_numbers_as_text_and_in_other_shapes_are_the_same_numbers():
         predict(table, 48, "0.5")
     with pytest.raises(UserError, match="must be a positive number"):
         predict(table, [10**400])
+
+
+UNITLESS = {
+    "durations": lambda x: pd.to_timedelta(x, unit="s"),
+    "dates": lambda x: pd.to_datetime(x, unit="s"),
+    "periods": lambda x: pd.PeriodIndex(pd.to_datetime(x, unit="D"), freq="D"),
+    "complex": lambda x: np.array(x, complex),
+    "texts": lambda x: [f"{value:,.1f} s" for value in x],
+    "objects": lambda x: [pd.Timedelta(value, "s") for value in x],
+}
+
+
+@pytest.mark.parametrize("kind", UNITLESS)
+def test_what_has_no_unit_is_refused_with_its_row(kind):
+    made = UNITLESS[kind]
+    for column in ("batch_size", "steps_to_result", "bracket_low"):
+        table = TABLE.assign(**{column: made(TABLE.get(column, SIZES))})
+        for read in (fit_table, lambda given: predict(given, [48])):
+            with pytest.raises(UserError, match=f"{column} is .* in row 1 "):
+                read(table)
+    for column in ("batch_size", "seconds", "price"):
+        table = times(price=1.0)
+        table[column] = made(table[column].tolist())
+        with pytest.raises(UserError, match=f"{column} is .* in row 1 "):
+            recommend(POINTS, table, 1)
+
+
+@pytest.mark.parametrize("unknown, known", [(1, True), (2, False), (3, False)])
+def test_runs_without_a_result_are_as_long_as_any(unknown, known):
+    """A median of three runs is known as long as two of them are."""
+    runs = [
+        TABLE.assign(run=n, steps_to_result=TABLE["steps_to_result"] * (1 + n / 9))
+        for n in range(3)
+    ]
+    for table in runs[3 - unknown :]:
+        table["steps_to_result"] = np.nan
+    table = pd.concat(runs, ignore_index=True)
+    if not known:
+        with pytest.raises(UserError, match="a fit needs K"):
+            fit_table(table)
+        return
+    [curve] = fit_table(table).curves
+    points = curve.fit.observations
+    assert points.high == pytest.approx(runs[1]["steps_to_result"].to_numpy())
+    assert curve.runs == (3, 3)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.3, 0.99])
+def test_a_measured_sparsity_in_single_precision_is_that_sparsity(share):
+    table = TABLE.assign(sparsity=share)
+    expected = predict(table, [48], [share])["steps"].tolist()
+    for asked in ([np.float32(share)], np.float32(share), np.array([share], "f")):
+        assert predict(table, [48], asked)["steps"].tolist() == expected

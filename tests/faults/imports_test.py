@@ -576,3 +576,67 @@ def test_a_pattern_reads_a_name_in_one_way_or_refuses(name, pattern, ways):
     assert runs.trials["batch_size"].tolist() == [8]
     with pytest.raises(UserError, match="'4' besides"):
         runs_of([Run(name, curve, {"batch_size": "4"})], "here", pattern=pattern)
+
+
+# Long tables and histories
+
+
+def history_of(losses, errors):
+    values = {"loss": losses, "val_error": errors}
+    params = {"steps": 10, "epochs": len(losses)}
+    return types.SimpleNamespace(
+        history=values, epoch=list(range(len(losses))), params=params
+    )
+
+
+@pytest.mark.parametrize("names", [("01", "1"), ("1e5", "100000"), ("1.0", "1")])
+@pytest.mark.parametrize("column", ["run", "trial", "experiment"])
+def test_runs_are_told_apart_by_the_text_of_their_names(tmp_path, names, column):
+    rows = "".join(f"{name},8,10,0.3\n{name} ,8,20,0.1\n" for name in names)
+    path = tmp_path / "runs.csv"
+    path.write_text(f"{column},batch_size,step,val_error\n{rows}")
+    rename = {"experiment": "run"} if column == "experiment" else {}
+    runs = from_rows(path, rename=rename)
+    assert runs.trials.index.tolist() == list(names)
+    assert written(runs, tmp_path)[0]["trials"] == 2
+
+
+@pytest.mark.parametrize("step", [2**53, 2**53 + 1, 2**62])
+def test_a_step_that_a_float_rounds_is_refused(tmp_path, step):
+    with pytest.raises(UserError, match="below 2\\^53"):
+        written(from_text(tmp_path / "in", f"0,{step},0.05\n"), tmp_path)
+    (tmp_path / "r.csv").write_text(f"batch_size,step,val_error\n8,{step},0.05\n")
+    with pytest.raises(UserError, match="below 2\\^53"):
+        written(from_rows(tmp_path / "r.csv"), tmp_path)
+
+
+@pytest.mark.parametrize("option", ["steps_per_report", "first_report"])
+def test_a_history_states_its_own_steps(option):
+    with pytest.raises(UserError, match=f"leave {option} out"):
+        from_keras({"a": history_of([1], [0.5])}, batch_size=8, **{option: 10})
+
+
+@pytest.mark.parametrize("lost", range(1, 4))
+@pytest.mark.parametrize("met", range(4))
+def test_a_goal_counts_until_the_loss_is_lost(tmp_path, lost, met):
+    losses = [0.5] * lost + [math.nan] * (4 - lost)
+    errors = [0.5] * met + [0.05] * (4 - met)
+    runs = from_keras({"a": history_of(losses, errors)}, batch_size=8)
+    row, _ = written(runs, tmp_path)
+    assert row["complete" if met < lost else "infeasible"] == 1
+    if met < lost:
+        assert row["steps_to_result"] == 10 * (met + 1)
+
+
+@pytest.mark.parametrize("every", [{2}, np.array([2]), np.int64(2), (2,), range(2, 3)])
+def test_epochs_of_validation_in_any_collection(tmp_path, every):
+    history = history_of([1, 0.5], [0.05])
+    runs = from_keras({"a": history}, batch_size=8, validation_freq=every)
+    assert written(runs, tmp_path)[0]["steps_to_result"] == 20
+
+
+@pytest.mark.parametrize("every", [0, -1, 2.0, "2", None, True, [0], [1.5], np.ones(1)])
+def test_epochs_of_validation_are_whole(every):
+    with pytest.raises(UserError, match="validation_freq is .* epochs") as refusal:
+        from_keras({"a": history_of([1], [0.5])}, batch_size=8, validation_freq=every)
+    check_sentence(refusal.value)

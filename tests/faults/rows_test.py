@@ -14,9 +14,11 @@ import pytest
 from dps_tf.analysis.fit_table import fit_table, read_table
 from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.interchange.run_tables import read_runs
+from dps_tf.analysis.interchange.runs import from_rows
+from dps_tf.analysis.interchange.sweep import write_runs
 from dps_tf.analysis.published import checked_published
 from dps_tf.analysis.step_times import checked_step_times
-from dps_tf.core import UserError
+from dps_tf.core import Goal, UserError
 from tests.faults.recorded_runs import METRIC, check_sentence
 
 pytestmark = pytest.mark.fault
@@ -34,7 +36,13 @@ def _evaluations(path: Path) -> None:
     read_runs(path.rename(path.parent / "evaluations.csv").parent).by_cell()
 
 
+def _long(path: Path) -> None:
+    runs = from_rows(path)
+    write_runs(runs, path.parent / "sweep", Goal("validation/error", 0.1))
+
+
 READERS = {
+    "long": _long,
     "fit": lambda path: fit_table(read_table(path)),
     "step_times": lambda path: checked_step_times(read_csv(path)),
     "published": lambda path: checked_published(read_csv(path)),
@@ -43,6 +51,7 @@ READERS = {
 }
 FIT = "curve,batch_size,steps_to_result,noise\n"
 TIMES = "batch_size,devices,seconds,price\n"
+LONG = "run,batch_size,step,val_error\n"
 CASES = [
     # reader, header, row, row with an empty cell or "", wrong row, column
     ("fit", FIT, "{c},{n},9,.1", "{c},{n},,.1", "{c},{n},-5,.1", "steps_to_result"),
@@ -89,6 +98,10 @@ CASES = [
     ),
     ("evaluations", f"trial,step,{METRIC}\n", "0,{n},.5", "0,{n},", "0,,.5", "step"),
     ("evaluations", f"trial,step,{METRIC}\n", "0,{n},.5", "0,{n},", "0,1,x", METRIC),
+    ("long", LONG, "a,8,{n},.5", "a,8,{n},", "a,8,1,x", "val_error"),
+    ("long", LONG, "{c},8,{n},.5", "{c},8,{n},", '{c},8,"1000",x', "val_error"),
+    ("long", LONG, "a,8,{n},.5", "a,8,{n},", "a,8,x,.5", "step"),
+    ("long", LONG, "a,8,{n},.5", "a,8,{n},", "a,8,2.5,.5", "step"),
 ]
 
 

@@ -31,7 +31,7 @@ STATUSES = (COMPLETE, INFEASIBLE, INCOMPLETE)
 """A run that ran to its end; diverged; or was cut off (pruned, stopped, killed)."""
 OF_EVALUATIONS = ("trial", "step")
 _OF_TRIALS = ("trial", "status", "steps")
-_LARGEST = 2**53  # exact as a float too
+_LARGEST = 2**53 - 1  # as a float, 2**53 may be the next number rounded
 _LONGEST = 120  # characters of a name that is shown, or is part of a path
 _MOST_COLUMNS = 256
 
@@ -79,7 +79,7 @@ def checked_trials(frame: pd.DataFrame) -> pd.DataFrame:
     if wrong.any():
         place = int(np.argmax(wrong))
         raise UserError(
-            f"status in row {row_number(frame, place)} is "
+            f"status in {_row(frame, place)} is "
             f"{_shown(checked['status'].iloc[place])}; it must be one of "
             f"{', '.join(STATUSES)}."
         )
@@ -149,12 +149,12 @@ def checked_evaluations(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def checked_whole(name: str, value: Any) -> int:
-    """Returns a whole number from 0 to 2**53; UserError for any other value."""
+    """Returns a whole number from 0, below 2**53; UserError for any other value."""
     kinds = (int, float, np.integer)
     is_number = isinstance(value, kinds) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= _LARGEST or value % 1:
         raise UserError(
-            f"{name} is {_shown(value)}; it must be a whole number from 0 to 2^53."
+            f"{name} is {_shown(value)}; it must be a whole number from 0, below 2^53."
         )
     return int(value)
 
@@ -166,16 +166,25 @@ def checked_numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
         UserError: a value that is no number.
     """
     if pd.api.types.is_bool_dtype(frame[name]) and len(frame):
-        _number(f"{name} in row {row_number(frame, 0)}", bool(frame[name].iloc[0]))
+        _number(f"{name} in {_row(frame, 0)}", bool(frame[name].iloc[0]))
     try:
         return frame[name].to_numpy(np.float64, na_value=np.nan)
     except (TypeError, ValueError, OverflowError):
         numbers = pd.to_numeric(frame[name], errors="coerce")
         for place in np.flatnonzero(numbers.isna() & frame[name].notna()).tolist():
-            _number(
-                f"{name} in row {row_number(frame, place)}", frame[name].iloc[place]
-            )
+            _number(f"{name} in {_row(frame, place)}", frame[name].iloc[place])
         raise UserError(f"{name} has a value that is too large.") from None
+
+
+def _row(table: pd.DataFrame | pd.Series, place: int) -> str:
+    """Returns how a row of a table is called: by its run, where the index names runs.
+
+    >>> _row(pd.Series([1, 2], pd.Index(["a", "b"], name="run")), 1)
+    "run 'b'"
+    """
+    if table.index.name == "run":
+        return f"run {table.index[place]!r}"
+    return f"row {row_number(table, place)}"
 
 
 def _check_metric(name: str) -> None:
@@ -220,8 +229,8 @@ def _check_point(column: pd.Series) -> None:
         place = int(np.argmax(wrong))
         allowed = "a finite number, at least 0" if is_rate(name) else "a finite number"
         raise UserError(
-            f"{name} in row {row_number(column, place)} is {values[place]:g}; it must "
-            f"be {allowed}."
+            f"{name} in {_row(column, place)} is {values[place]:g}; it must be "
+            f"{allowed}."
         )
 
 
@@ -258,7 +267,7 @@ def _wholes(frame: pd.DataFrame, name: str) -> np.ndarray:
         wrong = ~((values >= 0) & (values <= _LARGEST) & (values % 1 == 0))
     if wrong.any():
         place = int(np.argmax(wrong))
-        where = f"{name} in row {row_number(frame, place)}"
+        where = f"{name} in {_row(frame, place)}"
         checked_whole(where, frame[name].iloc[place])
         raise UserError(f"{where} is missing; it must be a whole number.")
     return values.astype(np.int64)

@@ -14,7 +14,7 @@ import io
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -91,13 +91,17 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_csv(
-    path: str | Path, follow: bool = True, nan_is_a_value: bool = False
+    path: str | Path,
+    follow: bool = True,
+    nan_is_a_value: bool = False,
+    texts: Collection[str] = (),
 ) -> pd.DataFrame:
     """Returns a CSV file as a table; further axes and `steps_bound` stay text.
 
     These texts are empty where a cell has none. The index counts the rows of the file,
     empty ones among them. With `nan_is_a_value`, the text NaN
-    stays a text, and is not an empty field. A path is never taken for an address, which
+    stays a text, and is not an empty field. Columns of `texts` hold the texts of their
+    fields, missing where empty. A path is never taken for an address, which
     pandas would fetch.
 
     Raises:
@@ -113,7 +117,7 @@ def read_csv(
         types = {name: str for name in names if is_axis(name) or name == "steps_bound"}
         frame: pd.DataFrame = pd.read_csv(
             io.BytesIO(data),
-            dtype=types,
+            dtype={**dict.fromkeys(texts, str), **types},
             skipinitialspace=True,
             low_memory=False,
             keep_default_na=not nan_is_a_value,
@@ -126,6 +130,8 @@ def read_csv(
     except (csv.Error, ValueError) as error:
         why = on_one_line(error)
         raise UserError(f"{str(path)!r} is not a CSV table: {why}.") from error
+    for name in frame.columns.intersection(list(texts)):
+        frame[name] = frame[name].str.strip()
     return frame.fillna(dict.fromkeys(types, ""))
 
 
@@ -159,16 +165,19 @@ def _checked_header(path: str | Path, text: str) -> tuple[list[str], list[int]]:
     return names, places
 
 
-def read_table(path: Path, nan_is_a_value: bool = False) -> pd.DataFrame:
+def read_table(
+    path: Path, nan_is_a_value: bool = False, texts: Collection[str] = ()
+) -> pd.DataFrame:
     """Returns a CSV (`.csv`) or Parquet (`.parquet`) file with the types it gives.
 
-    With `nan_is_a_value`, NaN is a text or infinite, and no empty field.
+    `texts` are columns of texts in a CSV file, which gives no types. With
+    `nan_is_a_value`, NaN is a text or infinite, and no empty field.
 
     Raises:
         UserError: see `read_csv`; or too many values, or two columns of one name.
     """
     if path.suffix == ".csv":
-        return read_csv(path, nan_is_a_value=nan_is_a_value)
+        return read_csv(path, nan_is_a_value=nan_is_a_value, texts=texts)
     data = read_bytes(path, LARGEST_TABLE, follow=True)
     try:
         file = pq.ParquetFile(pa.BufferReader(data))

@@ -7,9 +7,9 @@ counts steps in updates of the network.
 
 from __future__ import annotations
 
-import math
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from dps_tf.analysis.interchange.checks import (
     COMPLETE,
     INCOMPLETE,
     INFEASIBLE,
+    checked_numbers,
+    measured,
     named,
 )
 from dps_tf.analysis.interchange.run_tables import DEFAULTS, Runs
@@ -140,7 +142,9 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
     if not names:
         raise UserError(f"no run of {origin} has an evaluation: {notes[-1]}")
     trials = _with_defaults(rows, names)
-    evaluations = pd.concat(curves, ignore_index=True)
+    evaluations = pd.concat(curves)
+    if not evaluations.index.is_unique:  # else rows are those of one file
+        evaluations = evaluations.reset_index(drop=True)
     least = evaluations["step"].min() / steps_per_report + first_report - 1
     notes += first_report_notes(least, first_report, steps_per_report)
     return Runs(trials, evaluations, origin, notes=tuple(notes))
@@ -344,7 +348,10 @@ def from_rows(
     runs, about = [], {}
     for path in paths:
         base = path.relative_to(root).with_suffix("").as_posix() if is_folder else ""
-        frame = foreign_files.read_table(path, nan_is_a_value=True)
+        # The names of runs are texts: 01 is another run than 1.
+        old = {new: name for name, new in (rename or {}).items()}
+        texts = [old.get(name, name) for name in ("run", "trial")]
+        frame = foreign_files.read_table(path, nan_is_a_value=True, texts=texts)
         with named(str(path)):
             names = _renamed(dict.fromkeys(frame.columns), rename or {})
             for run in _runs_of_rows(frame.set_axis(list(names), axis=1), base):
@@ -372,6 +379,8 @@ def _runs_of_rows(frame: pd.DataFrame, base: str) -> Iterator[Run]:
             raise UserError(f"run {run!r} has several values of {name}: give it one.")
         metrics += [name for name in varying if numbers(frame[name]).notna().any()]
         others = [name for name in others if name not in varying]
+    for name in ("step", *metrics):
+        checked_numbers(frame, name)  # here, where rows are those of the file
     by = keys or others
     groups = frame.groupby(by, sort=False, dropna=False) if by else [("", frame)]
     steps = np.unique(numbers(frame["step"]).dropna())
@@ -406,7 +415,7 @@ def _check_run(
 def from_keras(
     histories: Mapping[str, Any],
     *,
-    validation_freq: int | Sequence[int] = 1,
+    validation_freq: int | Collection[int] = 1,
     **options: Any,
 ) -> Runs:
     """Returns runs of `model.fit`, from the `History` objects that it returned.
@@ -417,7 +426,8 @@ def from_keras(
     Args:
         histories: histories by the names of the runs, which the user chooses.
         validation_freq: the argument of `fit` of that name, which no history records.
-        options: see `runs_of`; `batch_size` has to be among them.
+        options: see `runs_of`; `batch_size` has to be among them, and the number and
+            unit of reports must not, which histories state.
 
     Raises:
         UserError: a history without its steps per epoch, or that was not validated
@@ -432,11 +442,33 @@ def from_keras(
             f"histories is a {type(histories).__name__}: give a dict of what fit "
             'returned, as {"first": history}.'
         )
-    runs = (_run_of_keras(name, h, validation_freq) for name, h in histories.items())
+    for name in ("steps_per_report", "first_report"):
+        if name in options:
+            raise UserError(
+                f"{name} is given, and a history of Keras states the steps of its "
+                f"epochs: leave {name} out."
+            )
+    every = _epochs(validation_freq)
+    runs = (_run_of_keras(name, h, every) for name, h in histories.items())
     return runs_of(runs, "histories of Keras", unsplit="train", **options)
 
 
-def _run_of_keras(name: str, history: Any, every: int | Sequence[int]) -> Run:
+def _epochs(every: object) -> Container[int]:
+    """Returns the epochs, from 1, after which `fit` has validated."""
+    listed = every.tolist() if isinstance(every, np.ndarray | np.integer) else every
+    if is_whole(listed, 1):
+        return range(listed, 10**9, listed)
+    if not isinstance(listed, str) and isinstance(listed, Collection):
+        epochs = [operator.index(x) if hasattr(x, "__index__") else x for x in listed]
+        if all(is_whole(epoch, 1) for epoch in epochs):
+            return epochs
+    raise UserError(
+        f"validation_freq is {every!r}; it must be a whole number of epochs of at "
+        "least 1, or a list of such numbers."
+    )
+
+
+def _run_of_keras(name: str, history: Any, every: Container[int]) -> Run:
     steps = (getattr(history, "params", None) or {}).get("steps")
     if not is_whole(steps, 1):
         raise UserError(
@@ -444,8 +476,7 @@ def _run_of_keras(name: str, history: Any, every: int | Sequence[int]) -> Run:
             "returned, and fit a data set of known size, or steps_per_epoch."
         )
     epochs = list(history.epoch)
-    listed = every if isinstance(every, Sequence) else range(0, 10**9, every)
-    validated = [epoch for epoch in epochs if epoch + 1 in listed]
+    validated = [epoch for epoch in epochs if epoch + 1 in every]
     columns = {}
     for column, values in history.history.items():
         of = validated if column.startswith("val_") else epochs
@@ -454,12 +485,9 @@ def _run_of_keras(name: str, history: Any, every: int | Sequence[int]) -> Run:
                 f"the history {name!r} has {len(values)} values of {column!r} for "
                 f"{len(of)} epochs: give validation_freq as fit had it."
             )
-        columns[column] = pd.Series(values, of)
+        # What is NaN in a history was measured, and not finite.
+        columns[column] = pd.Series(values, of, np.float64).map(measured)
     curve = pd.DataFrame(columns, epochs)
     curve.insert(0, "step", [(epoch + 1) * steps for epoch in epochs])
-    # TerminateOnNaN ends a run with a loss that is measured, and not finite.
-    for column, of_epoch in columns.items():
-        if not math.isfinite(of_epoch.iloc[-1]):
-            curve.loc[of_epoch.index[-1], column] = math.inf
     is_done = bool(epochs) and epochs[-1] + 1 >= history.params["epochs"]
     return Run(name, curve, status=COMPLETE if is_done else INCOMPLETE)

@@ -130,13 +130,21 @@ def _finite(runs: Runs, goal: Goal, progress: Callable[[str], None]) -> Runs:
     """Returns runs with finite metrics, which diverged where the last one was not.
 
     A run has diverged if its last value of the goal's metric, or of a loss, is not
-    finite. A value before a finite one counts as not measured.
+    finite. The goal is not met from the first of the last values that are not. A value
+    before a finite one counts as not measured.
     """
     frame, lost = runs.evaluations, set[int]()
+    trials, steps = frame["trial"], frame["step"]
+    is_met_late = np.zeros(len(frame), bool)
     for name in frame.columns:
         if name == goal.metric or name.endswith(("loss", "cross_entropy")):
-            last = frame.groupby("trial")[name].last()
-            lost |= set(last.index[np.isinf(last)])
+            finite = steps.where(np.isfinite(frame[name]), -1)
+            since = finite.groupby(trials).transform("max")
+            late = steps.where(np.isinf(frame[name]) & (steps > since))
+            first = late.groupby(trials).transform("min")
+            lost |= set(trials[first.notna()])
+            is_met_late |= (steps >= first).to_numpy()
+    frame = frame.assign(**{goal.metric: frame[goal.metric].mask(is_met_late, np.inf)})
     gaps = np.isinf(frame[goal.metric]) & ~frame["trial"].isin(lost)
     if gaps.any():
         trial, step = frame.loc[gaps, ["trial", "step"]].iloc[0]

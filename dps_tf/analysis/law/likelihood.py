@@ -26,6 +26,8 @@ from dps_tf.analysis.tables import (
     Bools,
     Codes,
     Floats,
+    numbers,
+    refuse_first,
     require,
     row_number,
     winner_at_end,
@@ -151,7 +153,7 @@ class Observations:
         low = np.where(winner_at_end(results) & ~np.isnan(steps), 0.0, low)
         is_beyond = np.isnan(steps) & (beyond > 0)
         columns = (
-            results["batch_size"],
+            pd.Series(_floats(results, "batch_size"), results.index),
             np.where(is_beyond, np.inf, steps),
             np.where(is_beyond, beyond, low),
             noise,
@@ -240,9 +242,16 @@ class Observations:
 
 
 def _floats(results: pd.DataFrame, name: str) -> Floats:
-    """Returns a column, NaN where it is empty or missing, [n]."""
-    values = results.reindex(columns=[name])[name].astype("Float64")
-    return np.asarray(values.to_numpy(np.float64, na_value=np.nan), np.float64)
+    """Returns a column, NaN where it is empty or missing, [n].
+
+    Raises:
+        UserError: a value that is no number.
+    """
+    column = results.reindex(columns=[name])[name]
+    values = numbers(column)
+    wrong = values.isna() & column.notna()
+    refuse_first(wrong, column, "of results", "a number")
+    return values.to_numpy(np.float64)
 
 
 def _followed(results: pd.DataFrame) -> Floats:
