@@ -22,7 +22,7 @@ from dps_tf.models.randomness import (
 )
 from dps_tf.models.structure import (
     check_functional,
-    check_last_layer,
+    check_link,
     check_logits,
     structure_hash,
 )
@@ -30,7 +30,7 @@ from dps_tf.models.structure import (
 __all__ = [
     "NETWORKS",
     "build",
-    "check_last_layer",
+    "check_link",
     "check_logits",
     "in_precision",
     "initial_point",

@@ -19,6 +19,9 @@ from dps_tf.core import UserError
 
 _LIBRARIES = {"dps_tf", "keras", "numpy", "tensorflow", "tf_keras"}
 _LIBRARIES |= {"builtins", "tensorflow_model_optimization"}
+_KEEPING = {"Cast", "EnsureShape", "ExpandDims", "Identity", "Reshape"}
+_KEEPING |= {"Squeeze", "StopGradient", "Transpose"}
+"""Operations of TensorFlow that keep the values of their first input."""
 
 
 def structure_hash(network: keras.Model) -> str:
@@ -210,14 +213,23 @@ def check_functional(
 
 def check_logits(model: keras.Model, link: str) -> None:
     """Raises UserError for a network that ends in `link`, which the loss applies."""
-    check_last_layer(model, model.outputs[0]._keras_history.layer, link)
+    given = [tf.TensorSpec(x.shape, x.dtype) for x in model.inputs]
+    if link:
+        traced = tf.function(lambda x: model(x, training=False), autograph=False)
+        graph = traced.get_concrete_function(given[0]).graph
+        check_link(model.name, graph.outputs[0], link)
 
 
-def check_last_layer(model: keras.Model, last: keras.layers.Layer, link: str) -> None:
-    """Raises UserError if the last layer of a network is, or ends in, `link`."""
-    activation = getattr(getattr(last, "activation", None), "__name__", "")
-    if link and link in (activation, type(last).__name__.lower()):
+def check_link(name: str, outputs: tf.Tensor, link: str) -> None:
+    """Raises UserError if the outputs of a network in a graph are those of `link`.
+
+    Operations tell, whatever layers, nested models or functions made them.
+    """
+    operation = outputs.op
+    while operation.type in _KEEPING:
+        operation = operation.inputs[0].op
+    if link and operation.type.lower() == link:
         raise UserError(
-            f"network {model.name!r} ends in {link}, and the objective applies {link} "
+            f"network {name!r} ends in {link}, and the objective applies {link} "
             "itself: leave it out, so that the outputs are logits."
         )

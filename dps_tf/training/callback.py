@@ -10,12 +10,19 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core import EvaluationSchedule, Goal, GoalWatch, UserError
+from dps_tf.core import (
+    EvaluationSchedule,
+    Goal,
+    GoalWatch,
+    UserError,
+    check_whole,
+    on_one_line,
+)
 from dps_tf.data import Examples
-from dps_tf.models import check_last_layer
+from dps_tf.models import check_link
 from dps_tf.objectives import build, merge
 from dps_tf.training.device_data import BATCH_SIZE
-from dps_tf.training.evaluation import Evaluation, outputs_of
+from dps_tf.training.evaluation import Evaluation
 
 
 class StepsToResult(keras.callbacks.Callback):
@@ -45,9 +52,10 @@ class StepsToResult(keras.callbacks.Callback):
         objective_arguments: arguments of the objective, by name.
 
     Raises:
-        UserError: the objective lacks the goal's metric, or the labels do not match.
-            In `fit`: the outputs do not match, updates cannot be counted one by one, or
-            the callback has watched another model.
+        UserError: a number or goal of another kind, a goal's metric that the objective
+            lacks, or labels that do not match. In `fit`: inputs or outputs that do not
+            match, updates that cannot be counted one by one, or were made outside of
+            its calls of `fit`, or a callback that has watched another model.
 
     Attributes:
         curve: one dict per evaluation: `step`, the metric columns, and `train/loss`,
@@ -70,6 +78,19 @@ class StepsToResult(keras.callbacks.Callback):
     ):
         super().__init__()
         self._objective = build(objective, objective_arguments)
+        if not isinstance(goal, Goal):
+            raise UserError(f"goal is {goal!r}; it must be a Goal(metric, threshold).")
+        numbers: dict[str, Any] = {
+            name: number.item() if isinstance(number, np.integer) else number
+            for name, number in (
+                ("interval", interval),
+                ("evaluation_batch_size", evaluation_batch_size),
+                ("step_budget", step_budget),
+            )
+        }
+        for name, number in numbers.items():
+            if name != "step_budget" or number is not None:
+                check_whole(name, number)
         columns = self._objective.columns("validation")
         if goal.metric not in columns:
             raise UserError(
@@ -81,13 +102,14 @@ class StepsToResult(keras.callbacks.Callback):
                 "one label per input, at least one."
             )
         self.goal = goal
-        self.schedule = EvaluationSchedule(interval)
-        self.step_budget = step_budget
+        self.schedule = EvaluationSchedule(numbers["interval"])
+        self.step_budget: int | None = numbers["step_budget"]
         labels = self._objective.checked_labels(np.asarray(labels), "the callback")
         self._examples = Examples(np.asarray(inputs), labels)
-        self._batch_size = evaluation_batch_size
+        self._batch_size: int = numbers["evaluation_batch_size"]
         self._step = 0
         self._first = 0
+        self._optimizer: Any = None
         self._sums: Any = None
         self._before = (0.0, 0.0)
         self.curve: list[dict[str, float]] = []
@@ -129,8 +151,20 @@ class StepsToResult(keras.callbacks.Callback):
                 f"model {model.name!r} has no optimizer whose updates can be counted: "
                 "compile it with one."
             )
-        check_last_layer(model, (model.layers or [model])[-1], self._objective.link)
-        self._first = _number(model.optimizer.iterations) - self._step
+        made = _number(model.optimizer.iterations)
+        if self._optimizer is None:
+            self._first = made
+        elif model.optimizer is not self._optimizer:
+            self._first = -self._step
+        self._optimizer = model.optimizer
+        if made - self._first != self._step:
+            raise UserError(
+                f"the optimizer has made {made - self._first} updates, and "
+                f"StepsToResult has seen {self._step}: give it to every fit of the "
+                "model, because it has to see every step."
+            )
+        if model.built:  # what does not match is said before any training
+            self._sums.get_concrete_function(*self._batch(0))
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Notes the sums of Keras's mean loss, which others may have reset."""
@@ -152,6 +186,8 @@ class StepsToResult(keras.callbacks.Callback):
             )
         if self.diverged_step is None and self._step % self.schedule.interval == 0:
             self._evaluate(self._batch_loss(mean))
+        # Without the sums before a batch, the loss of that batch is not known.
+        self._before = (math.nan, math.nan)
         if self.step_budget is not None and self._step >= self.step_budget:
             self.model.stop_training = True
 
@@ -166,7 +202,9 @@ class StepsToResult(keras.callbacks.Callback):
     def _batch_loss(self, mean: float) -> float:
         """Returns the loss of the last batch, from Keras's mean before and after it."""
         total, count = self._loss_sums()
-        if not (count and math.isclose(total / count, mean, rel_tol=1e-5)):
+        if not (
+            count > self._before[1] and math.isclose(total / count, mean, rel_tol=1e-5)
+        ):
             return math.nan
         return (total - self._before[0]) / (count - self._before[1])
 
@@ -201,15 +239,17 @@ class StepsToResult(keras.callbacks.Callback):
             )
         batches = []
         for start in range(0, len(self._examples.labels), self._batch_size):
-            part = slice(start, start + self._batch_size)
-            sums = self._sums(
-                tf.constant(self._examples.inputs[part]),
-                tf.constant(self._examples.labels[part]),
-            )
+            sums = self._sums(*self._batch(start))
             batches.append(tf.nest.map_structure(np.asarray, sums))
         merged = merge(batches)
         metrics = self._objective.values("validation", merged)
         return Evaluation(metrics, float(merged["loss"]))
+
+    def _batch(self, start: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns inputs and labels of the evaluation batch from an example on."""
+        part = slice(start, start + self._batch_size)
+        inputs, labels = self._examples.inputs[part], self._examples.labels[part]
+        return tf.constant(inputs), tf.constant(labels)
 
     def set_model(self, model: keras.Model) -> None:
         """Compiles the evaluation of the model; Keras calls this in every `fit`."""
@@ -224,7 +264,21 @@ class StepsToResult(keras.callbacks.Callback):
 
         @tf.function(autograph=False)
         def sums(inputs: tf.Tensor, labels: tf.Tensor) -> Any:
-            outputs = outputs_of(model, inputs)
+            try:
+                outputs = tf.nest.flatten(model(inputs, training=False))
+            except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
+                raise UserError(
+                    f"model {model.name!r} does not take validation inputs of shape "
+                    f"{list(inputs.shape[1:])}, {inputs.dtype.name}: "
+                    f"{on_one_line(error)}."
+                ) from error
+            if len(outputs) != 1:
+                raise UserError(
+                    f"model {model.name!r} has {len(outputs)} outputs, and an "
+                    "objective takes one: give it one output."
+                )
+            check_link(model.name, outputs[0], self._objective.link)
+            outputs = tf.cast(outputs[0], tf.float32)
             every = self._examples.labels
             self._objective.check_outputs(every, outputs.shape, "the callback")
             valid = tf.ones(tf.shape(labels)[:1], tf.bool)

@@ -12,6 +12,7 @@ import tf_keras
 import dps_tf
 from dps_tf.analysis.interchange.runs import from_keras
 from dps_tf.core import UserError
+from dps_tf.models import check_logits
 
 keras3 = importlib.import_module("keras")
 RNG = np.random.default_rng(1)
@@ -114,3 +115,99 @@ def test_a_history_has_the_epochs_that_were_validated(every, epochs):
     if every != 1:
         with pytest.raises(UserError, match="give validation_freq as fit had it"):
             from_keras({"a": history}, batch_size=4)
+
+
+@KERAS
+def test_updates_between_two_fits_are_not_passed_over(keras):
+    model = model_of(keras)
+    own = watched(model)
+    model.fit(X, Y, 4, verbose=0)
+    with pytest.raises(UserError, match="has made 12 updates, and .* seen 6"):
+        watched(model, callback=own)
+
+
+@pytest.mark.parametrize("wrong", [0, -3, 3.5, "3", True])
+def test_numbers_of_steps_are_whole(wrong):
+    for name in ("interval", "step_budget", "evaluation_batch_size"):
+        with pytest.raises(UserError, match=repr(wrong)):
+            dps_tf.StepsToResult(X, Y, NEVER, **{"interval": 1, name: wrong})
+        dps_tf.StepsToResult(X, Y, NEVER, **{"interval": 1, name: np.int64(3)})
+    with pytest.raises(UserError, match="must be a Goal"):
+        dps_tf.StepsToResult(X, Y, wrong, 1)
+
+
+@KERAS
+@pytest.mark.parametrize("form", ["cast", "nested", "lambda", "subclass", "reshape"])
+@pytest.mark.parametrize("is_softmax", [True, False])
+def test_a_softmax_of_any_form_is_refused_and_no_other_end(keras, form, is_softmax):
+    layers = keras.layers
+    inputs = keras.Input((4,))
+    end = "softmax" if is_softmax else None
+    dense = layers.Dense(2, end)
+    function = tf.nn.softmax if is_softmax else tf.nn.log_softmax
+
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.last = dense
+            self.dropped = layers.Dropout(0.5)
+            self.attention = layers.Softmax()
+
+        def call(self, x, training=None):
+            return self.last(self.dropped(x, training=training))
+
+    outputs = {
+        "cast": lambda: layers.Activation("linear", dtype="float32")(dense(inputs)),
+        "nested": lambda: keras.Sequential([keras.Input((4,)), dense])(inputs),
+        "lambda": lambda: layers.Lambda(function)(layers.Dense(2)(inputs)),
+        "reshape": lambda: layers.Flatten()(layers.Reshape((1, 2))(dense(inputs))),
+        "subclass": lambda: None,
+    }[form]()
+    model = Own() if outputs is None else keras.Model(inputs, outputs)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=not is_softmax)
+    model.compile("sgd", loss)
+    callback = dps_tf.StepsToResult(X, Y, NEVER, 1)
+    if is_softmax:
+        with pytest.raises(UserError, match="ends in softmax"):
+            model.fit(X, Y, 4, callbacks=[callback], verbose=0)
+        if keras is tf_keras and form != "subclass":
+            with pytest.raises(UserError, match="ends in softmax"):
+                check_logits(model, "softmax")
+        return
+    model.fit(X, Y, 4, callbacks=[callback], verbose=0)
+    assert len(callback.curve) == 6
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_evaluates(policy):
+    tf_keras.mixed_precision.set_global_policy(policy)
+    try:
+        found = watched(model_of(tf_keras))
+    finally:
+        tf_keras.mixed_precision.set_global_policy("float32")
+    assert found.curve and np.isfinite([r["train/loss"] for r in found.curve]).all()
+
+
+@KERAS
+def test_a_loop_of_batches_of_its_own_is_counted(keras):
+    model = model_of(keras)
+    own = dps_tf.StepsToResult(X, Y, NEVER, 1)
+    own.set_model(model)
+    own.on_train_begin()
+    for batch in range(4):
+        loss = model.train_on_batch(X, Y)
+        own.on_train_batch_end(batch, {"loss": loss})
+    assert [row["step"] for row in own.curve] == [1, 2, 3, 4]
+
+
+@KERAS
+def test_inputs_of_another_width_and_one_output_with_a_name(keras):
+    with pytest.raises(UserError, match=r"validation inputs of shape \[3\]"):
+        watched(model_of(keras), inputs=X[:, :3])
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, {"a": keras.layers.Dense(2, name="a")(inputs)})
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", {"a": loss})
+    own = dps_tf.StepsToResult(X, Y, NEVER, 1)
+    model.fit(X, {"a": Y}, 4, callbacks=[own], verbose=0)
+    assert len(own.curve) == 6

@@ -453,7 +453,7 @@ def from_keras(
     return runs_of(runs, "histories of Keras", unsplit="train", **options)
 
 
-def _epochs(every: object) -> Container[int]:
+def _epochs(every: Any) -> Container[int]:
     """Returns the epochs, from 1, after which `fit` has validated."""
     listed = every.tolist() if isinstance(every, np.ndarray | np.integer) else every
     if is_whole(listed, 1):
