@@ -194,6 +194,7 @@ def test_a_loop_of_batches_of_its_own_is_counted(keras):
     own = dps_tf.StepsToResult(X, Y, NEVER, 1)
     own.set_model(model)
     own.on_train_begin()
+    own.on_train_batch_begin(0)  # and never again
     for batch in range(4):
         loss = model.train_on_batch(X, Y)
         own.on_train_batch_end(batch, {"loss": loss})
