@@ -88,9 +88,9 @@ class StepsToResult(keras.callbacks.Callback):
                 ("step_budget", step_budget),
             )
         }
-        for name, number in numbers.items():
-            if name != "step_budget" or number is not None:
-                check_whole(name, number)
+        check_whole("evaluation_batch_size", numbers["evaluation_batch_size"])
+        if step_budget is not None:
+            check_whole("step_budget", numbers["step_budget"])
         columns = self._objective.columns("validation")
         if goal.metric not in columns:
             raise UserError(
