@@ -189,16 +189,20 @@ def test_mixed_precision_evaluates(policy):
 
 
 @KERAS
-def test_a_loop_of_batches_of_its_own_is_counted(keras):
+@pytest.mark.parametrize("begun", [(), (0,), range(4)])
+def test_a_loop_of_batches_of_its_own_is_counted(keras, begun):
     model = model_of(keras)
     own = dps_tf.StepsToResult(X, Y, NEVER, 1)
     own.set_model(model)
     own.on_train_begin()
-    own.on_train_batch_begin(0)  # and never again
     for batch in range(4):
+        if batch in begun:
+            own.on_train_batch_begin(batch)
         loss = model.train_on_batch(X, Y)
         own.on_train_batch_end(batch, {"loss": loss})
     assert [row["step"] for row in own.curve] == [1, 2, 3, 4]
+    known = [row["train/loss"] for row in own.curve]
+    assert np.isnan(known[1:]).all() or len(begun) == 4
 
 
 @KERAS
