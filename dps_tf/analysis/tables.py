@@ -72,8 +72,8 @@ def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:
     """Raises UserError unless it is a table and has the columns."""
     if not isinstance(frame, pd.DataFrame):
         raise UserError(
-            f"the table {table} is a {type(frame).__name__}: give a DataFrame, for "
-            "example that of pandas.read_csv."
+            f"the table {table} is a {type(frame).__name__}: give a DataFrame, such "
+            "as pandas.read_csv returns."
         )
     for column in columns:
         if column not in frame.columns:

@@ -204,7 +204,7 @@ def vgg11(
     if len(widths) != len(_VGG11) or not all(is_whole(w, 1) for w in widths):
         raise UserError(
             f"model 'vgg11' has convolutions of widths {widths!r}: give five whole "
-            "numbers of at least 1, one for those before each max-pool."
+            "numbers of at least 1, one before each max-pool."
         )
     convolutions = itertools.count(1)
     for group, (count, width) in enumerate(zip(_VGG11, widths, strict=True), start=1):

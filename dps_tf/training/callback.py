@@ -54,8 +54,8 @@ class StepsToResult(keras.callbacks.Callback):
     Raises:
         UserError: a number or goal of another kind, a goal's metric that the objective
             lacks, or labels that do not match. In `fit`: inputs or outputs that do not
-            match, updates that cannot be counted one by one, or were made outside of
-            its calls of `fit`, or a callback that has watched another model.
+            match, updates that cannot be counted or were made outside of `fit`, or
+            another model than before.
 
     Attributes:
         curve: one dict per evaluation: `step`, the metric columns, and `train/loss`,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 import dps_tf
 from dps_tf.workloads import configuration
 from tests.packaging.prose_test import LONG, length, sentences
+from tests.packaging.source_tree import SOURCE_TREE
 
 GIN = "sweep workload goal evaluation step_budget scaling_rule pruning".split()
 AVOIDED = re.compile(r"\b(that of|those|of which|of whom)\b")
@@ -57,3 +59,24 @@ def test_a_docstring_can_be_read(name):
     long = [s for s in found if length(s) > LONG]
     assert not long, long
     assert not AVOIDED.findall(" ".join(found))
+
+
+def _text(node: ast.expr) -> str:
+    """Returns the text of a message, with X in the place of each value."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(_text, node.values))
+    return "X"
+
+
+def test_refusals_are_short_and_plain():
+    said = []
+    for path in (SOURCE_TREE / "dps_tf").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and "UserError" in ast.unparse(node.func):
+                said += re.split(r"(?<=[.!?])\s+", "".join(map(_text, node.args[:1])))
+    lengths = [len(sentence.split()) for sentence in said]
+    assert len(said) > 300 and sum(lengths) / len(said) <= 19
+    assert sum(number > 30 for number in lengths) <= len(said) / 20
+    assert [sentence for sentence in said if AVOIDED.search(sentence)] == []

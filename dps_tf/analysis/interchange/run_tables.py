@@ -132,7 +132,7 @@ def _check_ends(trials: pd.DataFrame, last: pd.Series) -> None:
         number, steps = early["trial"].iloc[0], early["steps"].iloc[0]
         raise UserError(
             f"trial {number} has {steps} steps and an evaluation at step "
-            f"{last[number]}: steps must be those of the whole run, or left out."
+            f"{last[number]}: steps must count the whole run, or be left out."
         )
 
 
