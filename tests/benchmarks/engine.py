@@ -102,9 +102,9 @@ class Engine:
         self.slice_seconds = 0.0
 
     def _timed(self, advance: Callable) -> Callable:
-        def timed(indices: np.ndarray):
+        def timed(*words: object) -> object:
             begun = problem.now()
-            result = advance(indices)
+            result = advance(*words)
             with self._lock:
                 self.slice_seconds += problem.now() - begun
             return result

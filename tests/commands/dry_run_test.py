@@ -220,7 +220,7 @@ def test_a_dry_run_prunes_and_keeps_nothing(tmp_path, tmp_path_factory, monkeypa
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        (sparsity.OneShot(lambda request, _: request.theta[1:]), "gives 1 arrays of"),
+        (sparsity.OneShot(lambda request, _: request.theta[1:]), "one array for each"),
         (
             sparsity.OneShot(
                 lambda request, _: request.loss_gradient(),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import dps_tf
 from dps_tf.cli.command_line import import_modules
+from dps_tf.core import UserError
 from dps_tf.store import LocalFiles, StateStore, SweepLayout
 
 FILE = str(Path(__file__).parent / "pairs_selection.gin")
@@ -30,9 +32,9 @@ def test_pairs_keep_their_better_entry_through_training(tmp_path):
         np.testing.assert_array_equal(kept.sum(axis=-1), 1)
 
 
-def test_sparsity_that_it_cannot_reach_is_told(tmp_path):
+def test_sparsity_that_it_cannot_reach_is_told_before_the_first_cell(tmp_path):
     import_modules(["tests.extensions.pairs_selection"])
     sweep = dps_tf.sweep(FILE, values={"sweep.sparsities": (0.9,)})
-    trials = dps_tf.run(sweep, tmp_path / "sweep").trials
-    assert set(trials["outcome"]) == {"failed"}
-    assert trials["error"].str.contains("prunes one half, not 0.9").all()
+    with pytest.raises(UserError, match=r"prunes one half, not 0\.9"):
+        dps_tf.run(sweep, tmp_path / "sweep")
+    assert not (tmp_path / "sweep" / "cells").exists()
