@@ -25,7 +25,12 @@ from dps_tf.training import TrainingRunner, device_memory, environment
 from dps_tf.training import check_batch_size as check_shares
 from dps_tf.tuning import build
 from dps_tf.tuning.options import Options
-from dps_tf.tuning.resources import Resources, check_batch_size, check_threads
+from dps_tf.tuning.resources import (
+    Resources,
+    check_batch_size,
+    check_memory,
+    check_threads,
+)
 from dps_tf.tuning.simulation import SimulatedBackend, SimulatedRunner, is_simulated
 
 _FREE_FIELDS = (
@@ -63,11 +68,14 @@ class TrainedBackend:
 
     def check_data(self, study: StudySpecification) -> None:
         """Raises UserError unless the data exist and fit the batch size and goal."""
-        if self._options.engine == "local":
+        is_here = self._options.engine == "local"
+        if is_here:
             check_threads(study)
         dataset = build.load_dataset(study.workload, self._options.data_dir)
         build.check_goal(study, dataset)
         check_batch_size(study, dataset)
+        if is_here:
+            check_memory(study, dataset)
         cell, workload = study.cell, study.workload
         optim.check_rates(
             workload.learning_rate_schedule,

@@ -177,16 +177,26 @@ def _objective_of(
 
 def build_network(workload: Workload, dataset: Dataset) -> keras.Model:
     """Returns a new network in float32; UserError, with the place, if that fails."""
-    name, arguments = workload.network, dict(workload.network_arguments)
+    of_data = dataset.name, dataset.input_shape, dataset.classes
+    return _network(workload.network, dict(workload.network_arguments), *of_data)
+
+
+def _network(
+    name: str,
+    arguments: dict[str, Any],
+    dataset: str,
+    input_shape: tuple[int | None, ...],
+    classes: int,
+) -> keras.Model:
     try:
-        return models.build(name, dataset.input_shape, dataset.classes, **arguments)
+        return models.build(name, input_shape, classes, **arguments)
     except (TypeError, ValueError) as error:
         if isinstance(error, UserError):
             raise
         place = traceback.extract_tb(error.__traceback__)[-1]
         text = " ".join(str(error).split())[:300]
         raise UserError(
-            f"network {name!r} cannot be built with {arguments} on {dataset.name}: "
+            f"network {name!r} cannot be built with {arguments} on {dataset}: "
             f"{text} ({place.filename}, line {place.lineno})."
         ) from error
 
@@ -238,18 +248,19 @@ def build_task(
 def _scratch_network(
     network: str,
     arguments: str,
+    dataset: str,
     input_shape: tuple[int | None, ...],
     classes: int,
     replaced: int,
 ) -> keras.Model:
     """Returns the model whose passes are traced once for all cells of a network."""
-    return models.build(network, input_shape, classes, **json.loads(arguments))
+    return _network(network, json.loads(arguments), dataset, input_shape, classes)
 
 
 def scratch_network(workload: Workload, dataset: Dataset) -> keras.Model:
     """Returns a model of a workload's network for scores; its weights are arbitrary."""
     arguments = json.dumps(dict(workload.network_arguments), sort_keys=True)
-    of_data = dataset.input_shape, dataset.classes
+    of_data = dataset.name, dataset.input_shape, dataset.classes
     return _scratch_network(workload.network, arguments, *of_data, Registry.replaced)
 
 

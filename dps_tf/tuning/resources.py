@@ -13,7 +13,7 @@ from dps_tf.core import StudySpecification, UserError, processors
 from dps_tf.data import Dataset
 from dps_tf.training import PlacedData, Program, device_memory
 from dps_tf.training import strategy as strategies
-from dps_tf.tuning.build import build_task, gradual_of
+from dps_tf.tuning.build import build_task, gradual_of, scratch_network
 
 _MAX_SLOTS = 64
 """Largest default number of trials side by side on a CPU."""
@@ -45,6 +45,30 @@ def check_batch_size(specification: StudySpecification, dataset: Dataset) -> Non
         raise UserError(
             f"batch size {batch_size} is larger than the training set of "
             f"{dataset.name}, {len(dataset.train)} examples: choose a smaller one."
+        )
+
+
+def check_memory(specification: StudySpecification, dataset: Dataset) -> None:
+    """Raises UserError unless the free memory can hold the states of all trials.
+
+    The trials of a race advance together, each with weights, slots and masks of its
+    own. Where they lie on an accelerator, saving brings them to the host.
+    """
+    workload = specification.workload
+    network = scratch_network(workload, dataset)
+    optimizer = build_task(workload, dataset).optimizer()
+    trained = network.trainable_variables
+    slots = optimizer.init(trained).values()
+    arrays = [*network.weights, *(a for slot in slots for a in slot if a is not None)]
+    if specification.cell.sparsity > 0:
+        arrays += trained
+    state = sum(math.prod(a.shape) * tf.as_dtype(a.dtype).size for a in arrays)
+    points, free = specification.rule.points, free_memory()
+    if points * state > free:
+        raise UserError(
+            f"{specification.cell.name}: the states of its {points} trials take "
+            f"{points * state / 1e9:.3g} GB, and {free / 1e9:.3g} GB of memory are "
+            "free: take fewer points, or a machine with more memory."
         )
 
 
