@@ -28,6 +28,7 @@ from dps_tf.core.errors import (
 from dps_tf.core.evaluation_steps import EvaluationSchedule
 from dps_tf.core.execution import (
     Backend,
+    ClusterRunner,
     Job,
     PreparedStudy,
     Runner,

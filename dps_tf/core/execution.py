@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -113,43 +113,37 @@ class SlotLost(RuntimeError):
 
 
 class Runner(Protocol):
-    """Runs turns of trials of one study, one per slot at a time.
+    """Runs turns of trials of one study, one turn per slot at a time.
 
-    Slots come and go in a cluster; a machine has its slots from beginning to end, and
-    no slot holds a state.
+    A turn advances up to `lanes` trials together. The lane of a trial is its number
+    modulo `lanes`.
     """
 
     @property
     def slots(self) -> int:
         """Number of turns that can run side by side now."""
 
-    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
-        """Returns the report of a turn; a stop ends it between two slices.
+    @property
+    def lanes(self) -> int:
+        """Largest number of trials that a turn advances together, the same for ever."""
+        return 1
 
-        Raises SlotLost if the slot is gone, and with it the report.
+    def run(
+        self, slot: int, jobs: Sequence[Job], stop: Callable[[], bool]
+    ) -> Sequence[TurnReport]:
+        """Returns the reports of a turn, one per job in the order of the jobs.
+
+        The trials of the jobs have lanes of their own, and all are at one step and go
+        to one evaluation. A stop ends the turn between two slices. Raises SlotLost if
+        the slot is gone, and with it the reports.
         """
 
     def provenance(self, trial: int) -> TrialProvenance:
         """Returns the seeds of a trial and how it is pruned."""
 
-    def idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
-        """Returns the slots that can take a turn now.
-
-        `wanted`: number of trials that could run now, including those in `busy` slots.
-        """
-        return [slot for slot in range(self.slots) if slot not in busy]
-
-    def new_environments(self) -> Sequence[Mapping[str, Any]]:
-        """Returns the environments of new slots that may compute other bits."""
-        return ()
-
     def slot_of(self, trial: int) -> int | None:
         """Returns the slot that holds the state of a trial, if one does."""
         return None
-
-    def lost_trials(self) -> list[int]:
-        """Returns the trials whose states were lost since the last call."""
-        return []
 
     def fetch(self, states: Mapping[int, TrialState]) -> Mapping[int, TrialState]:
         """Returns states with their arrays, by trial; leaves lost ones out."""
@@ -158,6 +152,23 @@ class Runner(Protocol):
     def close(self) -> None:
         """Releases the slots and the states that they hold."""
         return
+
+
+@runtime_checkable
+class ClusterRunner(Runner, Protocol):
+    """Runs turns on slots that come and go, and that are lost with their states."""
+
+    def idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
+        """Returns the slots that can take a turn now.
+
+        `wanted`: number of turns that could run now, including those in `busy` slots.
+        """
+
+    def new_environments(self) -> Sequence[Mapping[str, Any]]:
+        """Returns the environments of new slots that may compute other bits."""
+
+    def lost_trials(self) -> list[int]:
+        """Returns the trials whose states were lost since the last call."""
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,8 @@ class WatchedRunner(TrainingRunner):
         """
         trial = self._trial
         while True:
-            report = self.run(0, Job(trial.number, trial.point, state, until), stop)
+            job = Job(trial.number, trial.point, state, until)
+            (report,) = self.run(0, [job], stop)
             if report.diverged_step is not None:
                 _refuse_divergence(trial, report.diverged_step)
             if report.step == until:

@@ -151,8 +151,13 @@ class TrainingRunner(Runner):
         program.load(state, job.point, masks, self.initial_seed(job.trial))
         return state
 
-    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
+    def run(
+        self, slot: int, jobs: Sequence[Job], stop: Callable[[], bool]
+    ) -> Sequence[TurnReport]:
         """Trains to the job's evaluation, divergence, `stop` or TURN_SECONDS."""
+        return [self._turn(slot, job, stop) for job in jobs]
+
+    def _turn(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         begun, waited = time.monotonic(), data_wait()
         program = self._programs[slot]
         state = self._load(program, job)

@@ -106,5 +106,5 @@ def _timed(
     # A simulated trial starts at once, and its evaluations are a part of its steps.
     interval = study.evaluations.interval
     for step in range(interval, 101 * interval, interval):
-        runner.run(0, Job(0, point, None, step), lambda: False)
+        runner.run(0, [Job(0, point, None, step)], lambda: False)
     return (time.monotonic() - begun) / step, 0.0, 0.0

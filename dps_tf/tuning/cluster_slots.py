@@ -76,7 +76,7 @@ class RemoteSlot:
             if state is None or state.step != job.state.step:
                 raise StateMissing(f"trial {job.trial} at step {job.state.step}")
         runner = self._prepared(cell).runner
-        report = runner.run(0, replace(job, state=state), self._stop.is_set)
+        (report,) = runner.run(0, [replace(job, state=state)], self._stop.is_set)
         held[job.trial] = report.state
         return replace(report, state=TrialState(report.step, ()))
 

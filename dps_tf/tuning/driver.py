@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from dps_tf.core import (
+    ClusterRunner,
     Job,
     Plan,
     Runner,
@@ -51,6 +52,7 @@ class StudyDriver:
     ):
         self._record = record
         self._runner = runner
+        self._cluster = runner if isinstance(runner, ClusterRunner) else None
         self._point_of = point_of
         self._stop = stop
         self._progress = progress
@@ -58,7 +60,7 @@ class StudyDriver:
         self._trajectories = record.trajectories()
         self._prefix = 0
         self._alone: int | None = None
-        self._running: dict[Future[TurnReport], tuple[int, int]] = {}
+        self._running: dict[Future[Sequence[TurnReport]], tuple[int, int]] = {}
         self._failed_once: list[int] = []
         self._deaths: Counter[int] = Counter()
         self._with_provenance: set[int] = set()
@@ -104,7 +106,7 @@ class StudyDriver:
     def _restore_lost(self) -> None:
         """Restores the last saved state of the trials of lost slots."""
         running = {trial for _, trial in self._running.values()}
-        for trial in self._runner.lost_trials():
+        for trial in self._cluster.lost_trials() if self._cluster else ():
             if trial not in running:
                 self._record.restore(trial)
 
@@ -172,20 +174,22 @@ class StudyDriver:
 
     def _idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
         """Returns the slots that can take a turn; records new environments first."""
-        idle = self._runner.idle_slots(busy, wanted)
-        for environment in self._runner.new_environments():
+        if self._cluster is None:
+            return [slot for slot in range(self._runner.slots) if slot not in busy]
+        idle = self._cluster.idle_slots(busy, wanted)
+        for environment in self._cluster.new_environments():
             self._record.add_environment(environment)
         return idle
 
     def _begin(
         self, pool: ThreadPoolExecutor, slot: int, trial: int
-    ) -> Future[TurnReport]:
+    ) -> Future[Sequence[TurnReport]]:
         """Returns the future of a turn, which fails if the turn cannot begin."""
         try:
             self._add_provenance(trial)
-            return pool.submit(self._runner.run, slot, self._job(trial), self._stop)
+            return pool.submit(self._runner.run, slot, [self._job(trial)], self._stop)
         except Exception as error:
-            failed: Future[TurnReport] = Future()
+            failed: Future[Sequence[TurnReport]] = Future()
             failed.set_exception(error)
             return failed
 
@@ -205,11 +209,12 @@ class StudyDriver:
                 self._record.nearest(),
             )
 
-    def _record_turn(self, trial: int, future: Future[TurnReport]) -> None:
+    def _record_turn(self, trial: int, future: Future[Sequence[TurnReport]]) -> None:
         """Records what a turn did, or that it failed."""
         error = future.exception()
         if error is None:
-            self._record.add_report(future.result())
+            (report,) = future.result()
+            self._record.add_report(report)
             self._update(trial)
             self._deaths.pop(trial, None)
             if trial in self._failed_once:
@@ -242,7 +247,8 @@ class StudyDriver:
         """Waits for running turns and records them; their errors are ignored."""
         for future, (_, trial) in self._running.items():
             if future.exception() is None:
-                self._record.add_report(future.result())
+                (report,) = future.result()
+                self._record.add_report(report)
                 self._update(trial)
         self._running.clear()
 

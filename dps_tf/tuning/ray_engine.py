@@ -18,9 +18,9 @@ from ray.exceptions import ActorUnschedulableError, RayActorError, RayTaskError
 
 from dps_tf.core import (
     Backend,
+    ClusterRunner,
     Job,
     PreparedStudy,
-    Runner,
     SlotLost,
     StudySpecification,
     TrialProvenance,
@@ -105,7 +105,7 @@ class RayBackend:
         return PreparedStudy(runner, environment, training_inputs)
 
 
-class RayRunner(Runner):
+class RayRunner(ClusterRunner):
     """Runs turns of one study on slots that it leases from a cluster.
 
     `opened_as` holds the environment and the training inputs of its first slot.
@@ -189,8 +189,11 @@ class RayRunner(Runner):
         environments, self._unlike = self._unlike, []
         return environments
 
-    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
+    def run(
+        self, slot: int, jobs: Sequence[Job], stop: Callable[[], bool]
+    ) -> Sequence[TurnReport]:
         """Runs a turn on a slot; the state moves there if another slot holds it."""
+        (job,) = jobs
         source = job.state.slot if isinstance(job.state, HeldState) else None
         with self._raising_lost(slot, source):
             actor = self._cluster.slot(slot).actor
@@ -205,7 +208,7 @@ class RayRunner(Runner):
                     actor.stop.options(concurrency_group="aside").remote()
             report: TurnReport = ray.get(turn)
         self._held[job.trial] = slot
-        return replace(report, state=HeldState(report.step, (), slot=slot))
+        return [replace(report, state=HeldState(report.step, (), slot=slot))]
 
     def _state_for(self, slot: int, job: Job) -> Any:
         """Returns the state that a slot lacks, or a Ray reference to it; else None."""

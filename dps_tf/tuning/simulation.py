@@ -13,7 +13,7 @@ import json
 import math
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -147,9 +147,14 @@ class SimulatedRunner(Runner):
             order_seed=derive_seed(seed, trial, "order"),
         )
 
-    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
-        """Simulates a trial up to the job's evaluation, or up to its divergence."""
+    def run(
+        self, slot: int, jobs: Sequence[Job], stop: Callable[[], bool]
+    ) -> Sequence[TurnReport]:
+        """Simulates trials up to their jobs' evaluation, or up to their divergence."""
         del slot, stop
+        return [self._turn(job) for job in jobs]
+
+    def _turn(self, job: Job) -> TurnReport:
         begun = time.monotonic()
         first = 0 if job.state is None else job.state.step
         loss = self._loss_at(job)

@@ -119,7 +119,7 @@ class Engine:
         job = Job(
             trial, {"learning_rate": problem.LEARNING_RATE}, state, until=step + steps
         )
-        report = self._runner.run(slot, job, lambda: False)
+        (report,) = self._runner.run(slot, [job], lambda: False)
         if report.diverged_step is not None:
             raise RuntimeError(f"trial {trial} diverged at {report.diverged_step}")
         self._states[trial] = report.state

@@ -9,11 +9,11 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dps_tf.core import Job, Runner, StudySpecification, TrialState, TurnReport
+from dps_tf.core import ClusterRunner, Job, Runner, StudySpecification, TurnReport
 from dps_tf.store import LocalFiles, SweepLayout, open_study
 from dps_tf.tuning.backends import TrainedBackend
 from dps_tf.tuning.driver import StudyDriver
@@ -28,7 +28,7 @@ BUDGETS = {8: 500, 64: 200, 512: 100}
 """Steps of each trial by batch size: some seconds for four on two slots."""
 
 
-class InstantSlots(SimulatedRunner):
+class InstantSlots(SimulatedRunner, ClusterRunner):
     """Simulated slots that hold states; a curve is computed once for all of them."""
 
     def __init__(self, specification: StudySpecification, slots: int):
@@ -47,11 +47,17 @@ class InstantSlots(SimulatedRunner):
     def slot_of(self, trial: int) -> int | None:
         return self._homes.get(trial)
 
-    def run(self, slot: int, job: Job, stop: Any) -> TurnReport:
-        report = super().run(slot, job, stop)
-        self._homes[job.trial] = slot
+    def new_environments(self) -> list[Any]:
+        return []
+
+    def lost_trials(self) -> list[int]:
+        return []
+
+    def run(self, slot: int, jobs: Sequence[Job], stop: Any) -> Sequence[TurnReport]:
+        reports = super().run(slot, jobs, stop)
+        self._homes |= {job.trial: slot for job in jobs}
         self.turns += 1
-        return replace(report, state=TrialState(report.step, ()))
+        return reports
 
 
 def drive(study: StudySpecification, inputs: tuple[Any, Any], runner: Runner) -> float:

@@ -62,7 +62,7 @@ def _turns(network: str, batch_size: int) -> Callable[[], None]:
         state = states[trial]
         step = 0 if state is None else state.step
         job = Job(trial, {"learning_rate": 1e-3}, state, step + 1)
-        states[trial] = runner.run(0, job, lambda: False).state
+        states[trial] = runner.run(0, [job], lambda: False)[0].state
 
     turn.number = 0
     return turn

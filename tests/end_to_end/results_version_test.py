@@ -66,7 +66,7 @@ def _curve(
     point = WORKLOAD.draw(0, 2)[trial]
     state, counts = None, []
     for until in study.evaluations.steps_up_to(WORKLOAD.step_budget):
-        report = runner.run(0, Job(trial, point, state, until), lambda: False)
+        (report,) = runner.run(0, [Job(trial, point, state, until)], lambda: False)
         state = report.state
         assert report.metrics is not None
         counts.append(round(report.metrics[ERROR] * len(dataset.validation)))

@@ -23,7 +23,8 @@ _run = SimulatedRunner.run
 
 def _slowly(*arguments: Any) -> Any:
     time.sleep(float(os.environ.get("DPS_TF_TURN_SECONDS", "0.05")))
-    if arguments[2].trial == int(os.environ.get("DPS_TF_KILLER", "-1")):
+    killer = int(os.environ.get("DPS_TF_KILLER", "-1"))
+    if any(job.trial == killer for job in arguments[2]):
         os._exit(1)
     return _run(*arguments)
 

@@ -79,15 +79,16 @@ class SyntheticRunner(core.Runner):
         seeds = (core.derive_seed(0, trial, kind) for kind in kinds)
         return core.TrialProvenance(*seeds, sparsity, (layer,), examples=100)
 
-    def run(self, slot: int, job: core.Job, stop) -> core.TurnReport:
+    def run(self, slot: int, jobs: Sequence[core.Job], stop) -> list[core.TurnReport]:
         """Runs a turn in slices, until its evaluation, a divergence or a stop."""
         assert 0 <= slot < self.slots
+        (job,) = jobs
         assert job.until % self.study.evaluations.interval == 0
         self.busy.append(job.trial)
         try:
             assert self.busy.count(job.trial) == 1, "a trial runs in two slots"
             assert len(self.busy) <= self.slots
-            return self._run(job, stop)
+            return [self._run(job, stop)]
         finally:
             self.busy.remove(job.trial)
 

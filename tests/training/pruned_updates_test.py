@@ -113,7 +113,7 @@ class RealisedSparsityTest(tf.test.TestCase):
             [program], 0, prune=lambda trial, initial: MaskSet(masks, 0.3)
         )
         job = Job(trial=2, point={"learning_rate": RATE}, until=4, state=None)
-        return runner.run(0, job, lambda: False)
+        return runner.run(0, [job], lambda: False)[0]
 
     def test_network_that_is_not_as_sparse_as_its_masks_is_no_result(self):
         found = self.turn(built())
@@ -147,7 +147,7 @@ class HiddenWeightsTest(tf.test.TestCase, parameterized.TestCase):
             values[place].flat[-1] = value
         state = self.program.fresh_state(values)
         job = Job(trial=2, point={"learning_rate": RATE}, until=3, state=state)
-        return self.runner.run(0, job, lambda: False)
+        return self.runner.run(0, [job], lambda: False)[0]
 
     def test_finite_weights_are_evaluated(self):
         found = self.turn()

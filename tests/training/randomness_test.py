@@ -96,9 +96,10 @@ class SlicesTest(RandomnessTestCase):
 
     def test_runner_goes_on_with_a_trial_and_a_replay_repeats_it(self):
         first, second = (TrainingRunner([problem().program()], 11) for _ in range(2))
-        begun = first.run(0, Job(2, problem().point, None, 20), lambda: True)
+        (begun,) = first.run(0, [Job(2, problem().point, None, 20)], lambda: True)
         self.assertBetween(begun.step, 1, 19)
-        done = second.run(0, Job(2, problem().point, begun.state, 20), lambda: False)
+        job = Job(2, problem().point, begun.state, 20)
+        (done,) = second.run(0, [job], lambda: False)
         seeds = first.provenance(2)
         program = first._programs[0]
         initial = models.initial_point(program.network, seeds.initial_seed)

@@ -55,7 +55,7 @@ class RunnerTest(tf.test.TestCase, parameterized.TestCase):
         **changes: float,
     ) -> TurnReport:
         job = Job(trial, {**PROBLEM.point, **changes}, state, until)
-        return runner.run(slot, job, stop)
+        return runner.run(slot, [job], stop)[0]
 
     def test_report_of_a_turn(self):
         runner = self.runner()

@@ -315,8 +315,8 @@ class WaitingTest(tf.test.TestCase):
     def test_a_turn_reports_its_own_waiting(self):
         runner = TrainingRunner([self.slow("train")], 11)
         job = Job(trial=0, point=MLP.point, state=None, until=2)
-        runner.run(0, job, lambda: False)
-        report = runner.run(0, job, lambda: False)
+        runner.run(0, [job], lambda: False)
+        (report,) = runner.run(0, [job], lambda: False)
         self.assertBetween(report.data_wait, 0.15, report.seconds)
 
     def test_data_on_the_device_are_never_waited_for(self):

@@ -38,7 +38,7 @@ def test_turns_are_those_of_one_machine_and_states_stay(slot):
     runner = SimulatedRunner(STUDY)
     for job in jobs(4):
         there = slot.run(CELL, job, None)
-        here = runner.run(0, job, lambda: False)
+        (here,) = runner.run(0, [job], lambda: False)
         assert there.metrics == here.metrics and there.step == here.step
         assert there.state == TrialState(job.until, ())
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dps_tf.core import Job, TurnReport
+from dps_tf.core import TurnReport
 from dps_tf.store import Irreproducible, StoreError, StudyHistory, study_record
 from dps_tf.tuning.interruption import Interrupted
 from tests.core.naive_race import Study, answer
@@ -198,14 +198,15 @@ def test_trial_that_only_fails_in_company_is_not_failed():
     lock = threading.Lock()
 
     class Crowded(SyntheticRunner):
-        def run(self, slot: int, job: Job, stop) -> TurnReport:
+        def run(self, slot: int, jobs, stop) -> list[TurnReport]:
+            (job,) = jobs
             with lock:
                 running.add(job.trial)
                 crowded = len(running) > 1
             try:
                 if job.trial == 2 and crowded:
                     raise MemoryError("too many")
-                return super().run(slot, job, stop)
+                return super().run(slot, jobs, stop)
             finally:
                 with lock:
                     running.discard(job.trial)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from unittest import mock
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dps_tf.core import Job, SlotLost, TrialState, TurnReport
+from dps_tf.core import ClusterRunner, Job, SlotLost, TrialState, TurnReport
 from dps_tf.store import study_record
 from dps_tf.tuning.driver import assign
 from tests.core.naive_race import answer
@@ -41,7 +41,7 @@ class Held(TrialState):
 
 
 @dataclass
-class LosingRunner(SyntheticRunner):
+class LosingRunner(SyntheticRunner, ClusterRunner):
     """Keeps states in its slots, some of which are lost during a turn, at random.
 
     Attributes:
@@ -85,7 +85,11 @@ class LosingRunner(SyntheticRunner):
                 if not isinstance(state, Held) or trial in self._states
             }
 
-    def run(self, slot: int, job: Job, stop) -> TurnReport:
+    def new_environments(self) -> list:
+        return []
+
+    def run(self, slot: int, jobs: Sequence[Job], stop) -> list[TurnReport]:
+        (job,) = jobs
         state = job.state
         if isinstance(state, Held):
             with self._guard:
@@ -93,13 +97,13 @@ class LosingRunner(SyntheticRunner):
                     raise SlotLost(f"slot {state.slot} is gone: {trial_gone}")
                 home, state = self._states.pop(job.trial)
                 self.moves += home != slot
-        report = super().run(0, replace(job, state=state), stop)
+        (report,) = super().run(0, [replace(job, state=state)], stop)
         with self._guard:
             if job.trial in self.killers or self._chance.random() < self.chance:
                 self._lose(slot)
                 raise SlotLost("gone", is_suspect=job.trial in self.killers)
             self._states[job.trial] = slot, report.state
-        return replace(report, state=Held(report.step, (), slot=slot))
+        return [replace(report, state=Held(report.step, (), slot=slot))]
 
     def _lose(self, slot: int) -> None:
         self.live.remove(slot)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dps_tf.core import UserError
+from dps_tf.core import ClusterRunner, UserError
 from dps_tf.tuning.cluster_slots import SlotPool
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
@@ -92,13 +92,19 @@ def test_machines_of_another_kind_are_in_the_record_before_their_first_turn():
     told, seen = [OTHER], []
     disk = MemoryFiles()
 
-    class Runner(SyntheticRunner):
+    class Runner(SyntheticRunner, ClusterRunner):
+        def idle_slots(self, busy, wanted):
+            return [] if busy else [0]
+
         def new_environments(self):
             return [told.pop()] if told else []
 
-        def run(self, slot, job, stop):
+        def lost_trials(self):
+            return []
+
+        def run(self, slot, jobs, stop):
             seen.append(reader_of(disk, STUDY).environments)
-            return super().run(slot, job, stop)
+            return super().run(slot, jobs, stop)
 
     assert run(disk, STUDY, Runner(SIX_TRIALS)).decided
     assert seen[0] == seen[-1] == [ENVIRONMENT, OTHER]

@@ -127,11 +127,11 @@ class SimulatedRunnerTest(parameterized.TestCase):
         study = self.study()
         point = {"learning_rate": 0.5}
         runner = simulation.SimulatedRunner(study)
-        first = runner.run(0, Job(0, point, None, 5), lambda: False)
-        second = runner.run(0, Job(0, point, first.state, 6), lambda: False)
+        (first,) = runner.run(0, [Job(0, point, None, 5)], lambda: False)
+        (second,) = runner.run(0, [Job(0, point, first.state, 6)], lambda: False)
         self.assertEqual((first.steps_executed, second.steps_executed), (5, 1))
         fresh = simulation.SimulatedRunner(study)
-        alone = fresh.run(0, Job(0, point, first.state, 6), lambda: False)
+        (alone,) = fresh.run(0, [Job(0, point, first.state, 6)], lambda: False)
         self.assertEqual(alone.metrics, second.metrics)
         self.assertEqual(alone.state, second.state)
 
@@ -139,7 +139,7 @@ class SimulatedRunnerTest(parameterized.TestCase):
         study = self.study("evaluation.minimum = 1000")
         runner = simulation.SimulatedRunner(study)
         point = {"learning_rate": 3.0}
-        report = runner.run(0, Job(0, point, None, 1000), lambda: False)
+        (report,) = runner.run(0, [Job(0, point, None, 1000)], lambda: False)
         self.assertIsNone(report.metrics)
         step = report.diverged_step
         self.assertEqual((report.step, report.state.step), (step, step))
@@ -152,7 +152,7 @@ class SimulatedRunnerTest(parameterized.TestCase):
         study = small_sweeps.configured(more, ["smoke/nqm_momentum"]).studies[0]
         runner = simulation.SimulatedRunner(study)
         losses = [
-            runner.run(0, Job(trial, point, None, 4), bool).metrics
+            runner.run(0, [Job(trial, point, None, 4)], bool)[0].metrics
             for trial, point in enumerate(
                 ({"learning_rate": 0.1}, {"learning_rate": 0.1, "momentum": 0.9})
             )
