@@ -146,7 +146,7 @@ def test_the_commands_for_mnist_work(tmp_path: Path) -> None:
         # So short a run has no winner.
         arguments = ["--trial=0" if w == "--trial=best" else w for w in words[1:]]
         if "dps_tf.measure" in words:
-            arguments.append("--trial=0")
+            arguments += ["--trial=0", "--times=2", "--examples=200"]
         if "dps_tf.prepare" in words:
             arguments.append(f"--raw_dir={raw}")
         if "dps_tf.train" in words and "--data_dir=data" in words:
