@@ -19,6 +19,7 @@ from dps_tf.core import (
     on_one_line,
 )
 from dps_tf.data import Examples
+from dps_tf.data.arrays import STORED_KINDS, check_kind, read_rows
 from dps_tf.models import check_link
 from dps_tf.objectives import build, merge
 from dps_tf.training.device_data import BATCH_SIZE
@@ -104,8 +105,15 @@ class StepsToResult(keras.callbacks.Callback):
         self.goal = goal
         self.schedule = EvaluationSchedule(numbers["interval"])
         self.step_budget: int | None = numbers["step_budget"]
-        labels = self._objective.checked_labels(np.asarray(labels), "the callback")
-        self._examples = Examples(np.asarray(inputs), labels)
+        check_kind("inputs", inputs, STORED_KINDS.replace("c", ""))
+        check_kind("labels", labels, "biuf")
+        rows, inputs, labels = map(np.asarray, (range(len(labels)), inputs, labels))
+        self._objective.checked_labels(labels[:1], "the callback")
+        if inputs.dtype.kind == "f":
+            inputs = read_rows(inputs, rows, None, "inputs")
+        labels = read_rows(labels, rows, None, "labels")
+        labels = self._objective.checked_labels(labels, "the callback")
+        self._examples = Examples(inputs, labels)
         self._batch_size: int = numbers["evaluation_batch_size"]
         self._step = 0
         self._first = 0
@@ -239,7 +247,9 @@ class StepsToResult(keras.callbacks.Callback):
             )
         batches = []
         for start in range(0, len(self._examples.labels), self._batch_size):
-            sums = self._sums(*self._batch(start))
+            batch = self._batch(start)
+            # In a graph also where a program runs all functions eagerly.
+            sums = self._sums.get_concrete_function(*batch)(*batch)
             batches.append(tf.nest.map_structure(np.asarray, sums))
         merged = merge(batches)
         metrics = self._objective.values("validation", merged)

@@ -216,3 +216,42 @@ def test_inputs_of_another_width_and_one_output_with_a_name(keras):
     own = dps_tf.StepsToResult(X, Y, NEVER, 1)
     model.fit(X, {"a": Y}, 4, callbacks=[own], verbose=0)
     assert len(own.curve) == 6
+
+
+def at(array, place, value, kind=None):
+    changed = np.array(array, kind)
+    changed[place] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("inputs", "labels", "message"),
+    [
+        (X, at(Y, 3, 2**32 + 1, np.int64), "labels of example 3 .* hold 4294967297"),
+        (X, np.ma.masked_array(Y, Y == 1), "labels are a masked array"),
+        (np.ma.masked_array(X, X > 0), Y, "inputs are a masked array"),
+        (X + 1j, Y, "inputs are complex"),
+        (X.astype(object), Y, "inputs are object"),
+        (at(X, (5, 1), np.nan), Y, r"inputs of example 5 .* hold nan at \[1\]"),
+        (at(X, (5, 1), -np.inf), Y, r"inputs of example 5 .* hold -inf at \[1\]"),
+    ],
+)
+def test_validation_data_are_checked_as_those_of_a_sweep(inputs, labels, message):
+    with pytest.raises(UserError, match=message):
+        dps_tf.StepsToResult(inputs, labels, NEVER, 1)
+
+
+@KERAS
+@pytest.mark.filterwarnings("ignore:Even though the `tf.config")
+def test_a_program_that_runs_functions_eagerly_has_the_same_curve(keras):
+    model = model_of(keras)
+    expected = list(losses_by_hand(model, 1))
+    tf.config.run_functions_eagerly(True)
+    try:
+        found = watched(model)
+        with pytest.raises(UserError, match="ends in softmax"):
+            watched(model_of(keras, activation="softmax"))
+    finally:
+        tf.config.run_functions_eagerly(False)
+    losses = [row["train/loss"] for row in found.curve]
+    np.testing.assert_allclose(losses, expected, rtol=1e-4)
