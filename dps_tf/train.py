@@ -60,6 +60,12 @@ common.section("Devices and machines")
 _SLOTS = flags.DEFINE_integer(
     "slots", 0, "Trials side by side; 0 is one per processor, or one per GPU."
 )
+_LANES = flags.DEFINE_integer(
+    "lanes",
+    0,
+    "Trials that one program advances together, 1 or no power of two; 0 decides by "
+    "network, batch size and device. A study keeps its number.",
+)
 _STRATEGY = flags.DEFINE_string(
     "strategy",
     "auto",
@@ -115,6 +121,7 @@ def _options() -> Options:
         sweep_dir=_SWEEP_DIR.value or "",
         data_dir=_DATA_DIR.value,
         slots=_SLOTS.value,
+        lanes=_LANES.value,
         strategy=_STRATEGY.value,
         data_placement=_DATA_PLACEMENT.value,
         allow_other_machine=_ALLOW_OTHER_MACHINE.value,

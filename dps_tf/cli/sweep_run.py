@@ -59,7 +59,10 @@ class SweepRun:
             )
         threads = threads or threads_of_run(options)
         studies = configuration.specification.studies
-        studies = tuple(replace(study, intra_op_threads=threads) for study in studies)
+        studies = tuple(
+            replace(study, intra_op_threads=threads, lanes=options.lanes)
+            for study in studies
+        )
         sweep = replace(configuration.specification, studies=studies)
         self.configuration = replace(configuration, specification=sweep)
         self.options = options

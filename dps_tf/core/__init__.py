@@ -39,6 +39,7 @@ from dps_tf.core.execution import (
     processors,
 )
 from dps_tf.core.goal import Goal, direction_of
+from dps_tf.core.groups import Group, gathered, most_groups
 from dps_tf.core.nearest import Nearest, Search, advice, nearest_of
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
 from dps_tf.core.order import examples_at
@@ -58,6 +59,7 @@ from dps_tf.core.race import (
     TrialResult,
     plan,
     reduce_study,
+    reserve,
     steps_left,
     within_lead,
 )

@@ -179,11 +179,13 @@ class PreparedStudy:
         runner: runs turns of its trials.
         environment: builds and instruction set, on which the bits depend.
         training_inputs: `training_examples`, `validation_examples`, `content_hash`.
+        study: the study, with all that it left open settled.
     """
 
     runner: Runner
     environment: Mapping[str, Any]
     training_inputs: Mapping[str, Any]
+    study: StudySpecification
 
 
 class Backend(Protocol):

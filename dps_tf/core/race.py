@@ -124,7 +124,7 @@ def plan(
     room = rule.draws_limit - prefix
     extra = min(room, _speculation(padded, rule))
     last = cutoff(padded, rule)
-    end = (rule.last_evaluation, rule.draws_limit) if rule.exhaustive else last
+    end = _end(last, rule)
     # As a plan is made for each turn, nothing is looked at twice.
     further = _padded(trajectories, prefix + extra) if extra else ()
     return Plan(
@@ -134,6 +134,26 @@ def plan(
         speculative=tuple(n for n in _behind(further, end, rule) if n >= prefix),
         exhausted=wanted > 0,
     )
+
+
+def reserve(
+    todo: Plan, trajectories: Sequence[Trajectory], rule: RaceRule, more: int
+) -> tuple[int, ...]:
+    """Returns draws that no plan needs yet, and that may go on where it costs nothing.
+
+    They are those that have begun, and without them up to `more` further ones, of a
+    feasible budget alone; each ends where a trial of the plan would end.
+    """
+    first = 1 + max((todo.prefix - 1, *todo.speculative))
+    last = max(len(trajectories), first + more) if rule.feasible_only else 0
+    padded = _padded(trajectories, min(last, rule.draws_limit))
+    found = _behind(padded, _end(todo.cutoff, rule), rule)
+    return tuple(trial for trial in found if trial >= first)
+
+
+def _end(last: Key, rule: RaceRule) -> Key:
+    """Returns the key to which trials are followed, where `last` is that of K_(m)."""
+    return (rule.last_evaluation, rule.draws_limit) if rule.exhaustive else last
 
 
 def _padded(trajectories: Sequence[Trajectory], prefix: int) -> list[Trajectory]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from dps_tf.core.cell import DENSE, Cell
@@ -30,6 +30,10 @@ WHEN = ("ends", "always")
 evaluation of the budget, or with every evaluation of the validation split."""
 FLOAT32 = "float32"
 """The precision of imported runs that do not name theirs."""
+OPEN: Mapping[str, Any] = {"lanes": 0}
+"""Fields that may be left to the slot that opens a new study, and how: each with the
+value that says so. The record has what the slot decided, and every later start of the
+study takes that. These fields change bits and no K* beyond rounding."""
 PRECISIONS = (FLOAT32, "mixed_bfloat16")
 """Types in which the network computes; variables, loss and updates are float32."""
 
@@ -91,6 +95,9 @@ class StudySpecification:
         further_splits: splits to evaluate besides the validation split, each with one
             of WHEN; the curves have NaN where a split is not evaluated.
         intra_op_threads: TensorFlow's threads per operation, which change the bits.
+        lanes: number of trials that one program advances together; see OPEN for 0. It
+            is no power of two above 1: neighbours in a Sobol sequence would share
+            lanes.
         results_version: RESULTS_VERSION of the code.
     """
 
@@ -104,6 +111,7 @@ class StudySpecification:
     precision: str = FLOAT32
     further_splits: Mapping[str, str] = field(default_factory=dict)
     intra_op_threads: int = 1
+    lanes: int = 1
     results_version: int = RESULTS_VERSION
 
     def __post_init__(self) -> None:
@@ -117,6 +125,7 @@ class StudySpecification:
             )
         self._check_splits()
         check_whole("finishers", self.finishers)
+        self._check_lanes()
         if self.evaluation == "goal" and self.goal.mean_of > 1:
             raise UserError(
                 f"the goal is a mean of {self.goal.mean_of} evaluations, and with "
@@ -127,6 +136,21 @@ class StudySpecification:
                 f"step_budget {self.workload.step_budget} of {self.workload.name} ends "
                 f"before the first evaluation at step {self.evaluations.interval}: "
                 "raise it or evaluate more often."
+            )
+
+    def _check_lanes(self) -> None:
+        """Raises UserError for a number of lanes that trials would not fill."""
+        lanes, points = self.lanes, self.workload.points
+        if not is_whole(lanes, 0) or (lanes > 1 and lanes & (lanes - 1) == 0):
+            raise UserError(
+                f"lanes is {lanes!r}; it must be a whole number and no power of two "
+                "above 1, such as 15, and 0 leaves it to the machine."
+            )
+        most = 1 if self.workload.is_adaptive else points
+        if lanes > most:
+            raise UserError(
+                f"lanes is {lanes}, and {most} trial(s) of {self.workload.name} can go "
+                "on together: give no more lanes."
             )
 
     def _check_splits(self) -> None:
@@ -198,6 +222,22 @@ class StudySpecification:
             exhaustive=exhaustive,
             stop_at_goal=self.stop_at_goal or workload.is_adaptive,
         )
+
+    @property
+    def settled(self) -> dict[str, Any]:
+        """The values of the fields of OPEN that are settled."""
+        values = {name: getattr(self, name) for name in OPEN}
+        return {name: v for name, v in values.items() if v != OPEN[name]}
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to the slot that opens the study."""
+        return len(self.settled) == len(OPEN)
+
+    def settled_by(self, values: Mapping[str, Any]) -> StudySpecification:
+        """Returns this study with what it leaves open taken from `values`."""
+        left = {n: v for n, v in values.items() if getattr(self, n) == OPEN[n]}
+        return replace(self, **left)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the specification as JSON, for `from_json`."""

@@ -116,6 +116,8 @@ def repeat_study(
         search_mode="exhaustive",
         finishers=1,
         stop_at_goal=True,
+        # Several are too many for few points: the slot decides anew.
+        lanes=0 if study.lanes > 1 else study.lanes,
     )
 
 

@@ -16,7 +16,7 @@ from dps_tf.store.errors import DamagedError, OtherFormatError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import set_aside_path
 
-FORMAT = 1
+FORMAT = 2
 """The number of the format of records, logs, states, tables and scores for pruning.
 
 The number is part of every record, of the first event of every session and of the keys

@@ -13,12 +13,14 @@ import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from dps_tf.core import (
     VALIDATION,
     Goal,
     GoalWatch,
     Nearest,
+    StudySpecification,
     Trajectory,
     TrialProvenance,
     TurnReport,
@@ -135,6 +137,7 @@ class StudyHistory:
         trials: history of each trial, by its number.
         slots: number of trials side by side in the latest session.
         fingerprints: fingerprints of the specifications of all sessions.
+        settled: fields that the latest session had settled; see `core.study.OPEN`.
         version: version of the package in the latest session, empty before any.
     """
 
@@ -142,6 +145,7 @@ class StudyHistory:
         self.trials: dict[int, TrialHistory] = {}
         self.slots = 1
         self.fingerprints: set[str] = set()
+        self.settled: dict[str, Any] = {}
         self.version = ""
 
     def __getitem__(self, trial: int) -> TrialHistory:
@@ -185,6 +189,7 @@ class StudyHistory:
         elif kind == "session":
             self.slots = event["slots"]
             self.fingerprints.add(event["fingerprint"])
+            self.settled = event["settled"]
             self.version = event["versions"].get("dps_tf", "")
         if kind in ("evaluation", "divergence", "turn"):
             self._add_work(event)
@@ -261,15 +266,16 @@ def start_event(trial: int, provenance: TrialProvenance) -> Event:
     return {"kind": "start", "trial": trial, "facts": asdict(provenance)}
 
 
-def session_event(slots: int, fingerprint: str) -> Event:
+def session_event(slots: int, study: StudySpecification) -> Event:
     """Returns the event that begins a session."""
     return {
         "kind": "session",
         "format": FORMAT,
         # For estimates of the time left.
         "slots": slots,
-        # Matches the log to its study where study.json is lost.
-        "fingerprint": fingerprint,
+        # Match the log to its study, and continue it, where study.json is lost.
+        "fingerprint": study.fingerprint,
+        "settled": study.settled,
         # For people who compare runs later.
         "versions": _package_versions(),
     }

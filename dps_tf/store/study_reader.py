@@ -126,6 +126,16 @@ class StudyReader:
             raise self._other_version(stored)
         return specification
 
+    def continued_by(self, specification: StudySpecification) -> StudySpecification:
+        """Returns a specification, what it leaves open as this study has settled it.
+
+        A study that has not begun leaves open what the specification does.
+        """
+        stored = self.specification
+        return specification.settled_by(
+            self.history.settled if stored is None else stored.settled
+        )
+
     def _other_version(self, stored: Mapping[str, Any]) -> OtherFormatError:
         """Returns the error about a specification that another version has written."""
         own = {item.name for item in (*fields(StudySpecification), *fields(Workload))}

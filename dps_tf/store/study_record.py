@@ -54,9 +54,9 @@ class StudyRecord:
         specification: specification of this run of the study.
         history: events of the logs, and those added since.
         problems: sentences about damaged files.
-        has_other_bits: whether machines that round otherwise have worked on the study;
-            of an evaluation that is repeated, the first value then stays, and whether
-            it is a bound.
+        has_other_bits: whether an evaluation that is repeated may have other values:
+            machines that round otherwise have worked on the study, or GPUs, which add
+            in any order. The first values then stay, and whether they are a bound.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class StudyRecord:
 
     def begin_session(self, slots: int) -> None:
         """Records how many trials run side by side from now on."""
-        self._add(session_event(slots, self.specification.fingerprint))
+        self._add(session_event(slots, self.specification))
 
     def add_environment(self, environment: Mapping[str, Any]) -> None:
         """Records that machines of another kind work on the study from now on."""
@@ -170,7 +170,7 @@ class StudyRecord:
             study["environments"].append(dict(environment))
             self._guard()
             write_json(self._files, self._layout.study, study)
-        self.has_other_bits = len(study["environments"]) > 1
+        self.has_other_bits = _may_differ(study["environments"])
 
     def add_point(self, trial: int, point: Mapping[str, float]) -> None:
         """Records the metaparameters that an oracle chose for a trial."""
@@ -183,6 +183,10 @@ class StudyRecord:
         if self.has_other_bits and recorded is not None and "metrics" in event:
             event["metrics"] = dict(recorded)
             event["is_bound"] = event["step"] in self.history[report.trial].bounds
+        if self.has_other_bits and report.diverged_step is not None:
+            interval = self.specification.evaluations.interval
+            known = self.history[report.trial].contiguous_step(interval)
+            event["step"] = max(event["step"], known + 1)
         self._add(event)
         if report.diverged_step is None:
             self._states[report.trial] = report.state
@@ -249,6 +253,7 @@ def check_continues(study: StudyReader, specification: StudySpecification) -> No
     command that runs the study has it, and the logs hold the results.
     """
     study.check_trained()
+    specification = study.continued_by(specification)
     if study.specification is not None:
         lines = specification.refusals(study.specification)
         if lines:
@@ -307,7 +312,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
     note = _forget_failures(files, study, training_inputs, guard)
     record = StudyRecord(files, layout, specification, guard)
     record.problems += note
-    record.has_other_bits = len(environments) > 1
+    record.has_other_bits = _may_differ(environments)
     if study.specification is None and record.history.trials:
         record.problems.append(
             f"{layout.study} was lost: the study goes on from its logs."
@@ -361,6 +366,12 @@ def _check_inputs(study: StudyReader, training_inputs: Mapping[str, Any]) -> Non
             f"structure is {before[:12]} in the record and {network[:12]} now. Undo "
             "the change of its builder, or choose another --sweep_dir."
         )
+
+
+def _may_differ(environments: Sequence[Mapping[str, Any]]) -> bool:
+    """Returns whether a turn that is repeated in environments may give other bits."""
+    devices = " ".join(str(entry.get("devices")) for entry in environments)
+    return len(environments) > 1 or "GPU" in devices
 
 
 def _environments(

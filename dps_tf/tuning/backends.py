@@ -65,6 +65,11 @@ class TrainedBackend:
     def check(self, study: StudySpecification) -> None:
         """Raises UserError unless every name in a study is registered."""
         build.check_study(study)
+        if study.lanes > 1:
+            raise UserError(
+                f"lanes is {study.lanes}, and {study.workload.name} is trained, which "
+                "has one lane: give --lanes=1."
+            )
 
     def check_data(self, study: StudySpecification) -> None:
         """Raises UserError unless the data exist and fit the batch size and goal."""
@@ -91,6 +96,7 @@ class TrainedBackend:
     ) -> PreparedStudy:
         """Returns the runner of a study, with a compiled program per slot."""
         check_threads(study)
+        study = study.settled_by({"lanes": 1})
         workload, cell = study.workload, study.cell
         dataset = build.load_dataset(workload, self._options.data_dir)
         prune = None
@@ -114,6 +120,7 @@ class TrainedBackend:
                 "content_hash": dataset.content_hash,
                 NETWORK: structure_hash(programs[0].network),
             },
+            study=study,
         )
 
     def try_out(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,28 +57,37 @@ class RemoteSlot:
         self._stop = threading.Event()
         self._studies: OrderedDict[str, _Study] = OrderedDict()
 
-    def open(self, specification: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Begins a study in this slot; returns its environment and training inputs."""
+    def open(self, specification: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+        """Begins a study in this slot.
+
+        Returns its environment, its training inputs, and the specification with all
+        that it left open settled.
+        """
         study = StudySpecification.from_json(specification)
         self._studies.setdefault(study.cell.name, _Study(study))
         prepared = self._prepared(study.cell.name)
-        return prepared.environment, prepared.training_inputs
+        settled = prepared.study.to_json()
+        return prepared.environment, prepared.training_inputs, settled
 
-    def run(self, cell: str, job: Job, state: TrialState | None) -> TurnReport:
-        """Runs a turn, and returns its report without the arrays of the state.
+    def run(
+        self, cell: str, jobs: Sequence[Job], *states: TrialState | None
+    ) -> list[TurnReport]:
+        """Runs a turn, and returns its reports without the arrays of the states.
 
-        The arrays stay in this slot. `job.state` has no arrays either: they are those
-        that this slot holds, or those of `state` where it is given.
+        The arrays stay in this slot. The states of the jobs have no arrays either: they
+        are those that this slot holds, or those of `states` where one is given.
         """
         held = self._studies[cell].states
-        if state is None and job.state is not None:
-            state = held.get(job.trial)
-            if state is None or state.step != job.state.step:
-                raise StateMissing(f"trial {job.trial} at step {job.state.step}")
-        runner = self._prepared(cell).runner
-        (report,) = runner.run(0, [replace(job, state=state)], self._stop.is_set)
-        held[job.trial] = report.state
-        return replace(report, state=TrialState(report.step, ()))
+        whole = []
+        for job, state in zip(jobs, states, strict=True):
+            if state is None and job.state is not None:
+                state = held.get(job.trial)
+                if state is None or state.step != job.state.step:
+                    raise StateMissing(f"trial {job.trial} at step {job.state.step}")
+            whole.append(replace(job, state=state))
+        reports = self._prepared(cell).runner.run(0, whole, self._stop.is_set)
+        held |= {report.trial: report.state for report in reports}
+        return [replace(r, state=TrialState(r.step, ())) for r in reports]
 
     def give(self, cell: str, trial: int, *, keep: bool) -> TrialState | None:
         """Returns the state of a trial, None if this slot does not hold it.
@@ -116,6 +125,7 @@ class RemoteSlot:
                 other.prepared = None
             specification = study.specification
             study.prepared = self._backend(specification).prepare(specification)
+            study.specification = study.prepared.study
         return study.prepared
 
     def _backend(self, study: StudySpecification) -> Backend:

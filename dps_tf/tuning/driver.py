@@ -1,9 +1,9 @@
 """The driver runs the trials of one study until the study is decided.
 
-The trial that is furthest behind always runs next, up to its next evaluation. So trials
-advance together, and no trial runs past the last step at which it could matter. The
-only steps beyond the least possible work are those that were under way in other slots
-when the race ended.
+The trials that are furthest behind always run next, up to their next evaluation. So
+trials advance together, and no trial runs past the last step at which it could matter.
+The only steps beyond the least possible work are those that were under way in other
+slots when the race ended, and those in lanes that would have been empty.
 """
 
 from __future__ import annotations
@@ -12,18 +12,25 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from dps_tf.core import (
     ClusterRunner,
+    Group,
     Job,
     Plan,
     Runner,
     SlotLost,
     Trajectory,
     TurnReport,
+    UserError,
+    error_cause,
+    gathered,
+    most_groups,
     plan,
+    reserve,
     within_lead,
 )
 from dps_tf.store import Irreproducible, LockLost, StoreError, StudyRecord
@@ -60,8 +67,9 @@ class StudyDriver:
         self._trajectories = record.trajectories()
         self._prefix = 0
         self._alone: int | None = None
-        self._running: dict[Future[Sequence[TurnReport]], tuple[int, int]] = {}
+        self._running: dict[Future[Sequence[TurnReport]], tuple[int, Group]] = {}
         self._failed_once: list[int] = []
+        self._passed_alone: set[int] = set()
         self._deaths: Counter[int] = Counter()
         self._with_provenance: set[int] = set()
 
@@ -105,10 +113,13 @@ class StudyDriver:
 
     def _restore_lost(self) -> None:
         """Restores the last saved state of the trials of lost slots."""
-        running = {trial for _, trial in self._running.values()}
+        running = self._running_trials()
         for trial in self._cluster.lost_trials() if self._cluster else ():
             if trial not in running:
                 self._record.restore(trial)
+
+    def _running_trials(self) -> set[int]:
+        return {trial for _, group in self._running.values() for trial in group}
 
     def _prune_pending(self) -> None:
         """Prunes the trials that are sure to be needed, before the race begins."""
@@ -156,21 +167,45 @@ class StudyDriver:
 
     def _submit(self, pool: ThreadPoolExecutor, todo: Plan) -> None:
         """Gives idle slots turns, the trials furthest behind first."""
-        busy = {slot: trial for slot, trial in self._running.values()}
-        running = set(busy.values())
-        ready = [t for t in (*todo.pending, *todo.speculative) if t not in running]
+        busy = {slot for slot, _ in self._running.values()}
+        running = self._running_trials()
+        trials = running.union(todo.pending, todo.speculative)
+        groups = self._groups(todo, running)
+        wanted = most_groups(trials, self._runner.lanes)
         if self._failed_once:
-            # A second try has the whole machine.
-            ready = [] if running else self._failed_once[:1]
-        idle = self._idle_slots(busy, len(ready) + len(busy))
-        homes = {trial: self._runner.slot_of(trial) for trial in ready}
-        if any(slot is not None for slot in homes.values()) and not self._failed_once:
-            leading = {*ready}.difference(
-                within_lead(todo, self._trajectories, self._rule)
-            )
-            ready = [trial for trial in ready if trial not in leading]
-        for slot, trial in assign(idle, ready, homes):
-            self._running[self._begin(pool, slot, trial)] = (slot, trial)
+            # A second try has the whole machine, and no neighbours.
+            groups = [] if running else [(self._failed_once[0],)]
+            wanted = 1
+        idle = self._idle_slots(busy, max(wanted, len(busy)))
+        homes = {group: self._home_of(group) for group in groups}
+        turns = assign(idle, groups, homes)
+        # Late trials wait for a lane beside others, where another turn gains nothing.
+        for slot, group in turns[: max(0, wanted - len(busy))]:
+            self._running[self._begin(pool, slot, group)] = (slot, group)
+
+    def _groups(self, todo: Plan, running: AbstractSet[int]) -> list[Group]:
+        """Returns the groups of trials that can begin a turn now."""
+        lanes = self._runner.lanes
+        spare: tuple[int, ...] = ()
+        if lanes > 1 and self._alone is None:
+            spare = reserve(todo, self._trajectories, self._rule, lanes)
+        trials = (*todo.pending, *todo.speculative, *spare)
+        states = {trial: self._record.state(trial) for trial in trials}
+        if any(self._runner.slot_of(trial) is not None for trial in trials):
+            trials = (*within_lead(todo, self._trajectories, self._rule), *spare)
+        allowed = set(trials) - running
+        pending, speculative, spare = (
+            tuple(trial for trial in of_kind if trial in allowed)
+            for of_kind in (todo.pending, todo.speculative, spare)
+        )
+        steps = {trial: state.step for trial, state in states.items() if state}
+        return gathered(pending, speculative, spare, steps, lanes)
+
+    def _home_of(self, group: Group) -> int | None:
+        """Returns the slot that holds most states of a group, None if none does."""
+        homes = Counter(map(self._runner.slot_of, group))
+        del homes[None]
+        return max(homes, key=homes.__getitem__, default=None)
 
     def _idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
         """Returns the slots that can take a turn; records new environments first."""
@@ -182,12 +217,14 @@ class StudyDriver:
         return idle
 
     def _begin(
-        self, pool: ThreadPoolExecutor, slot: int, trial: int
+        self, pool: ThreadPoolExecutor, slot: int, group: Group
     ) -> Future[Sequence[TurnReport]]:
         """Returns the future of a turn, which fails if the turn cannot begin."""
         try:
-            self._add_provenance(trial)
-            return pool.submit(self._runner.run, slot, [self._job(trial)], self._stop)
+            for trial in group:
+                self._add_provenance(trial)
+            jobs = [self._job(trial) for trial in group]
+            return pool.submit(self._runner.run, slot, jobs, self._stop)
         except Exception as error:
             failed: Future[Sequence[TurnReport]] = Future()
             failed.set_exception(error)
@@ -197,34 +234,71 @@ class StudyDriver:
         """Waits for turns to end and records them."""
         done, _ = wait(self._running, _POLL_SECONDS, FIRST_COMPLETED)
         for future in done:
-            _, trial = self._running.pop(future)
-            self._record_turn(trial, future)
+            _, group = self._running.pop(future)
+            self._record_turn(group, future)
         self._snapshot()
         if self._progress is not None:
             self._progress.update(
                 todo,
                 self._trajectories,
-                len(self._running),
+                len(self._running_trials()),
                 self._record.history.data_wait,
                 self._record.nearest(),
+                turns=len(self._running),
             )
 
-    def _record_turn(self, trial: int, future: Future[Sequence[TurnReport]]) -> None:
+    def _record_turn(self, group: Group, future: Future[Sequence[TurnReport]]) -> None:
         """Records what a turn did, or that it failed."""
         error = future.exception()
         if error is None:
-            (report,) = future.result()
-            self._record.add_report(report)
-            self._update(trial)
-            self._deaths.pop(trial, None)
-            if trial in self._failed_once:
-                self._failed_once.remove(trial)
+            self._add_reports(group, future.result())
             return
         if not _is_own(error):
             raise error
         if isinstance(error, SlotLost):
-            self._record.restore(trial)
-            self._deaths[trial] += error.is_suspect
+            for trial in group:
+                self._record.restore(trial)
+            if not error.is_suspect:
+                return
+        if len(group) > 1:
+            self._try_alone(group, error)
+        else:
+            self._add_failure(group[0], error)
+
+    def _add_reports(self, group: Group, reports: Sequence[TurnReport]) -> None:
+        """Records the reports of a turn; its seconds are shared by its trials."""
+        for report in reports:
+            trial, share = report.trial, 1 / len(group)
+            self._record.add_report(
+                replace(
+                    report,
+                    seconds=share * report.seconds,
+                    data_wait=share * report.data_wait,
+                )
+            )
+            self._update(trial)
+            self._deaths.pop(trial, None)
+            if trial in self._failed_once:
+                self._failed_once.remove(trial)
+                self._passed_alone.add(trial)
+            elif len(group) > 1:
+                self._passed_alone.discard(trial)
+
+    def _try_alone(self, group: Group, error: BaseException) -> None:
+        """Lets the trials of a failed group run alone: only that counts against one."""
+        if self._passed_alone.issuperset(group):
+            raise UserError(
+                f"{self._record.specification.cell.name}: trials "
+                f"{', '.join(map(str, group))} fail together, and each passes alone: "
+                f"{error_cause(_text(error))}. All is saved. Run it again with fewer "
+                "--slots, or begin it in another --sweep_dir with --lanes=1."
+            ) from error
+        self._failed_once += [t for t in group if t not in self._failed_once]
+
+    def _add_failure(self, trial: int, error: BaseException) -> None:
+        """Counts an error of a trial alone; records the one that ends the trial."""
+        if isinstance(error, SlotLost):
+            self._deaths[trial] += 1
             if self._deaths[trial] < _MAX_DEATHS:
                 return
             del self._deaths[trial]
@@ -245,35 +319,33 @@ class StudyDriver:
 
     def _drain(self) -> None:
         """Waits for running turns and records them; their errors are ignored."""
-        for future, (_, trial) in self._running.items():
+        for future, (_, group) in self._running.items():
             if future.exception() is None:
-                (report,) = future.result()
-                self._record.add_report(report)
-                self._update(trial)
+                self._add_reports(group, future.result())
         self._running.clear()
 
 
 def assign(
-    idle: Sequence[int], ready: Sequence[int], homes: Mapping[int, int | None]
-) -> list[tuple[int, int]]:
-    """Returns (slot, trial) of the turns to begin.
+    idle: Sequence[int], ready: Sequence[Group], homes: Mapping[Group, int | None]
+) -> list[tuple[int, Group]]:
+    """Returns (slot, group) of the turns to begin.
 
     Args:
         idle: slots in which nothing runs.
-        ready: trials that can run, the most urgent first.
-        homes: the slot that holds the state of a trial, None where no slot does.
+        ready: groups that can run, the most urgent first.
+        homes: the slot that holds the states of a group, None where no slot does.
 
-    Each slot gets the first ready trial whose state it holds or that no slot holds.
-    Slots that this leaves idle get trials whose states other slots hold.
+    Each slot gets the first ready group whose states it holds or that no slot holds.
+    Slots that this leaves idle get groups whose states other slots hold.
     """
     left, turns, without = list(ready), [], []
     for slot in idle:
-        trial = next((t for t in left if homes.get(t) in (None, slot)), None)
-        if trial is None:
+        group = next((g for g in left if homes.get(g) in (None, slot)), None)
+        if group is None:
             without.append(slot)
         else:
-            left.remove(trial)
-            turns.append((slot, trial))
+            left.remove(group)
+            turns.append((slot, group))
     return [*turns, *zip(without, left, strict=False)]
 
 

@@ -18,13 +18,16 @@ LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a run; none of them changes a result.
+    """Options of a run; none of them but `lanes` changes a result.
 
     Attributes:
         sweep_dir: directory of the sweep.
         data_dir: folder of prepared data sets.
         slots: number of trials side by side; 0 is one per GPU, or one per processor on
             a machine without GPUs.
+        lanes: number of trials that one program advances together, for new studies; 0
+            lets the slot that opens a study decide by its network, batch size, points
+            and devices. A study keeps its number, which changes how numbers round.
         strategy: `auto` gives each device trials of its own; `one_device` uses the
             first one; `mirrored` and `tpu` are one slot whose devices, or whose cores,
             share each batch; `tpu_cores` gives each core of a TPU trials of its own.
@@ -40,6 +43,7 @@ class Options:
     sweep_dir: str
     data_dir: str | None = None
     slots: int = 0
+    lanes: int = 0
     strategy: str = "auto"
     data_placement: str = "auto"
     allow_other_machine: bool = False

@@ -139,12 +139,14 @@ class StudyProgress:
         running: int,
         data_wait: float = 0.0,
         nearest: Nearest | None = None,
+        turns: int = 0,
     ) -> None:
         """Shows the state of the study; in a log at most every _LINE_SECONDS.
 
-        `nearest`: the evaluation that came nearest to the goal.
+        `nearest`: the evaluation that came nearest to the goal. `turns`: slots in which
+        the running trials are; 0 is one per trial.
         """
-        self._slots = max(self._slots, running)
+        self._slots = max(self._slots, turns or running)
         state = replace(
             self._state(todo, trajectories, running, data_wait),
             nearest=nearest,

@@ -102,13 +102,14 @@ class RayBackend:
             raise
         assert runner.opened_as is not None
         environment, training_inputs = runner.opened_as
-        return PreparedStudy(runner, environment, training_inputs)
+        return PreparedStudy(runner, environment, training_inputs, runner.study)
 
 
 class RayRunner(ClusterRunner):
     """Runs turns of one study on slots that it leases from a cluster.
 
-    `opened_as` holds the environment and the training inputs of its first slot.
+    `opened_as` holds the environment and the training inputs of its first slot, which
+    also settles what `study` leaves open.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class RayRunner(ClusterRunner):
     ):
         self.opened_as: tuple[Any, Any] | None = None
         self._cell = study.cell.name
-        self._study = study.to_json()
+        self.study = study
         self._cluster = cluster
         self._stop = stop
         self._allow_other_machine = allow_other_machine
@@ -136,6 +137,11 @@ class RayRunner(ClusterRunner):
         """Slots of the cluster."""
         return len(self._cluster.pool)
 
+    @property
+    def lanes(self) -> int:
+        """Those of the program in every slot."""
+        return self.study.lanes
+
     def idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
         """Returns the idle slots that are leased and have opened the study."""
         if self._cluster.error is not None:
@@ -150,14 +156,18 @@ class RayRunner(ClusterRunner):
         try:
             with self._raising_lost(slot):
                 if slot not in self._opening:
+                    asked = map(self._cluster.holds, self._opening)
+                    if any(asked) and not self.study.is_settled:
+                        return False  # one slot decides for all
                     begin = self._cluster.slot(slot).actor.open
                     named = begin.options(name=f"{self._cell} open")
-                    self._opening[slot] = named.remote(self._study)
+                    self._opening[slot] = named.remote(self.study.to_json())
                 if not ray.wait([self._opening[slot]], timeout=0)[0]:
                     return False
-                answer = ray.get(self._opening.pop(slot))
+                *answer, study = ray.get(self._opening.pop(slot))
                 self._cluster.slot(slot).has_answered = True
-                return self._accept(slot, answer)
+                self.study = StudySpecification.from_json(study)
+                return self._accept(slot, tuple(answer))
         except SlotLost:
             self._opening.pop(slot, None)
             return False
@@ -192,23 +202,25 @@ class RayRunner(ClusterRunner):
     def run(
         self, slot: int, jobs: Sequence[Job], stop: Callable[[], bool]
     ) -> Sequence[TurnReport]:
-        """Runs a turn on a slot; the state moves there if another slot holds it."""
-        (job,) = jobs
-        source = job.state.slot if isinstance(job.state, HeldState) else None
-        with self._raising_lost(slot, source):
+        """Runs a turn on a slot; states that other slots hold move there."""
+        held = [job.state for job in jobs if isinstance(job.state, HeldState)]
+        sources = {state.slot for state in held if state.slot != slot}
+        bare = [
+            replace(job, state=job.state and TrialState(job.state.step, ()))
+            for job in jobs
+        ]
+        with self._raising_lost(slot, sources):
             actor = self._cluster.slot(slot).actor
-            state = self._state_for(slot, job)
-            bare = None if job.state is None else TrialState(job.state.step, ())
-            name = f"{self._cell} trial {job.trial}"
-            turn = actor.run.options(name=name).remote(
-                self._cell, replace(job, state=bare), state
-            )
+            moved = [self._state_for(slot, job) for job in jobs]
+            name = f"{self._cell} trial {', '.join(str(job.trial) for job in jobs)}"
+            # Ray replaces references by states only where they are arguments.
+            turn = actor.run.options(name=name).remote(self._cell, bare, *moved)
             while not ray.wait([turn], timeout=_POLL_SECONDS)[0]:
                 if stop():
                     actor.stop.options(concurrency_group="aside").remote()
-            report: TurnReport = ray.get(turn)
-        self._held[job.trial] = slot
-        return [replace(report, state=HeldState(report.step, (), slot=slot))]
+            reports: list[TurnReport] = ray.get(turn)
+        self._held |= {job.trial: slot for job in jobs}
+        return [replace(r, state=HeldState(r.step, (), slot=slot)) for r in reports]
 
     def _state_for(self, slot: int, job: Job) -> Any:
         """Returns the state that a slot lacks, or a Ray reference to it; else None."""
@@ -290,10 +302,10 @@ class RayRunner(ClusterRunner):
                 self._cluster.slot(slot).actor.close.remote(self._cell)
 
     @contextlib.contextmanager
-    def _raising_lost(self, slot: int, source: int | None = None) -> Iterator[None]:
+    def _raising_lost(self, slot: int, sources: Collection[int] = ()) -> Iterator[None]:
         """Raises SlotLost if a slot's actor has ended, else the error raised in it.
 
-        `source` is the slot that a state comes from.
+        `sources`: the other slots that states come from.
         """
         try:
             yield
@@ -311,8 +323,9 @@ class RayRunner(ClusterRunner):
             raise SlotLost(str(error), is_suspect=is_suspect) from error
         except RayTaskError as error:
             cause = error.cause
-            if isinstance(cause, RayActorError) and source is not None:
-                self._cluster.lose(source)
+            for source in sources if isinstance(cause, RayActorError) else ():
+                with contextlib.suppress(SlotLost), self._raising_lost(source):
+                    ray.get(self._give(source, -1, keep=True))  # loses a dead one
             if isinstance(cause, RayActorError | StateMissing):
                 raise SlotLost(str(cause)) from error
             raise cause from error

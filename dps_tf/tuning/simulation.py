@@ -109,6 +109,7 @@ class SimulatedBackend:
     ) -> PreparedStudy:
         """Returns the runner of a simulated study, which has one slot."""
         del show
+        study = study.settled_by({"lanes": 1})
         workload = study.workload
         network = [workload.network, dict(workload.network_arguments)]
         text = json.dumps(network, sort_keys=True)
@@ -120,6 +121,7 @@ class SimulatedBackend:
                 "validation_examples": 0,
                 "content_hash": hashlib.sha256(text.encode()).hexdigest(),
             },
+            study=study,
         )
 
 
@@ -138,6 +140,11 @@ class SimulatedRunner(Runner):
     def slots(self) -> int:
         """Always one."""
         return 1
+
+    @property
+    def lanes(self) -> int:
+        """Those of the study, whose trials are independent in any number of lanes."""
+        return self._specification.lanes
 
     def provenance(self, trial: int) -> TrialProvenance:
         """Returns the seeds that a trained trial would have; nothing is drawn."""

@@ -34,7 +34,7 @@ def is_finished(
     if not study.is_closed or study.record is None:
         return False
     study.check_trained()
-    if study.record["specification"] != specification.to_json():
+    if study.record["specification"] != study.continued_by(specification).to_json():
         return False
     return study.closed() is not None
 
@@ -73,11 +73,12 @@ def run_study(
         Interrupted: a stop was asked for; everything is saved.
         UserError: the cell holds another study.
     """
+    specification = StudyReader(files, layout).continued_by(specification)
     progress = context.progress
     show = None if progress is None else progress.pruning
     prepared = backend.prepare(specification, show)
     try:
-        record = _open(files, layout, specification, prepared, context)
+        record = _open(files, layout, prepared, context)
         searched = _search(record, prepared, context)
         result = study_result(record.specification, record.history)
         if context.stop() and not result.decided:
@@ -93,7 +94,6 @@ def run_study(
 def _open(
     files: FileSystem,
     layout: CellLayout,
-    specification: StudySpecification,
     prepared: PreparedStudy,
     context: RunContext,
 ) -> StudyRecord:
@@ -101,7 +101,7 @@ def _open(
     record = open_study(
         files,
         layout,
-        specification,
+        prepared.study,
         prepared.environment,
         prepared.training_inputs,
         allow_other_machine=context.allow_other_machine,

@@ -104,8 +104,8 @@ def test_fingerprint_is_frozen():
         pruning=Pruning("kernels_and_biases"),
     )
     assert [plain.fingerprint, pruned.fingerprint] == [
-        "d8da01764a977b387b563071332562d389a1d423106f14c2b6e1ab308139211d",
-        "a9dff78467bcb1c6d7f5d848afdabc9df73b8112a3284f7be5f6780a4ca139df",
+        "72ad80268e1e95f9a205ddb2ffe01320add8204f169efd3cfc6337c9558f6cec",
+        "d5f85b56e97ed3aa17895b6a61dc34853bd0ea91f895eadc8899b1db3d7dc3e4",
     ]
 
 
@@ -208,6 +208,7 @@ IDENTITY_CHANGES = {
     "evaluation": {"evaluation": "goal"},
     "pruning": {"pruning": Pruning(scope="layer")},
     "intra_op_threads": {"intra_op_threads": 2},
+    "lanes": {"lanes": 3},
     "results_version": {"results_version": RESULTS_VERSION + 1},
     "precision": {"precision": "mixed_bfloat16"},
 }

@@ -178,17 +178,17 @@ def killed_sweep(
     return done
 
 
+@pytest.mark.parametrize("lanes", [1, 3])
 def test_actors_nodes_and_driver_killed_leave_the_tables_of_one_machine(
-    nodes, alone, children, tmp_path
+    nodes, alone, children, tmp_path, lanes
 ):
+    options = *NOISY_QUADRATIC, *nodes.options, f"--lanes={lanes}"
     every = ["actor", "node", "driver"]
     left = len(every)
     while left:
         folder = tmp_path / f"{left} left"
         folder.mkdir()
-        start = functools.partial(
-            Driver, children, folder / "output", *NOISY_QUADRATIC, *nodes.options
-        )
+        start = functools.partial(Driver, children, folder / "output", *options)
         done = killed_sweep(nodes, start, folder / "sweep", every[-left:])
         assert results(folder / "sweep") == alone()
         left -= len(done)

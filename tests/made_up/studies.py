@@ -49,7 +49,9 @@ class SyntheticRunner(core.Runner):
         study: the study that is run, once it is prepared.
         stop: the request to stop.
         turns: turns that were run.
-        busy: trials that run now.
+        busy: groups of trials that run now.
+        lanes: trials that a turn advances together.
+        groups: the trials of every turn, also of one that failed.
     """
 
     trials: Sequence[WholeTrial]
@@ -61,14 +63,16 @@ class SyntheticRunner(core.Runner):
     study: core.StudySpecification | None = None
     stop: StopRequest = field(default_factory=StopRequest)
     turns: list[Turn] = field(default_factory=list)
-    busy: list[int] = field(default_factory=list)
+    busy: list[tuple[int, ...]] = field(default_factory=list)
+    lanes: int = 1
+    groups: list[tuple[int, ...]] = field(default_factory=list)
 
     def check_data(self, study: core.StudySpecification) -> None:
         """Accepts every study: there are no data."""
 
     def prepare(self, study: core.StudySpecification, _: object) -> core.PreparedStudy:
         self.study = study
-        return core.PreparedStudy(self, *self.inputs)
+        return core.PreparedStudy(self, *self.inputs, study)
 
     def provenance(self, trial: int) -> core.TrialProvenance:
         """Returns the seeds; pruned like a network would be."""
@@ -82,15 +86,20 @@ class SyntheticRunner(core.Runner):
     def run(self, slot: int, jobs: Sequence[core.Job], stop) -> list[core.TurnReport]:
         """Runs a turn in slices, until its evaluation, a divergence or a stop."""
         assert 0 <= slot < self.slots
-        (job,) = jobs
-        assert job.until % self.study.evaluations.interval == 0
-        self.busy.append(job.trial)
+        group = tuple(job.trial for job in jobs)
+        assert len({trial % self.lanes for trial in group}) == len(group) > 0
+        (until,) = {job.until for job in jobs}
+        assert until % self.study.evaluations.interval == 0
+        assert len({job.state.step if job.state else 0 for job in jobs}) == 1
+        self.busy.append(group)
+        self.groups.append(group)
         try:
-            assert self.busy.count(job.trial) == 1, "a trial runs in two slots"
+            running = [trial for group in self.busy for trial in group]
+            assert len(running) == len(set(running)), "a trial runs in two slots"
             assert len(self.busy) <= self.slots
-            return [self._run(job, stop)]
+            return [self._run(job, stop) for job in jobs]
         finally:
-            self.busy.remove(job.trial)
+            self.busy.remove(group)
 
     def _run(self, job: core.Job, stop) -> core.TurnReport:
         whole = self.trials[job.trial]

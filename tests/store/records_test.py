@@ -83,9 +83,9 @@ def test_the_form_of_a_record_is_frozen():
     assert fingerprint({"b": 2, "a": 1}) == digest
     content = {"a": 1, "b": 2}
     record = json.loads(encode_record(content))
-    assert FORMAT == 1, "another form needs a migration: see CONTRIBUTING.md"
-    assert record.pop("sha256") == fingerprint({"content": content, "format": 1})
-    assert record == {"content": content, "format": 1}
+    assert FORMAT == 2, "another form needs a migration: see CONTRIBUTING.md"
+    assert record.pop("sha256") == fingerprint({"content": content, "format": 2})
+    assert record == {"content": content, "format": 2}
 
 
 def of_format(content: object, number: int | None) -> bytes:
@@ -100,7 +100,7 @@ def of_format(content: object, number: int | None) -> bytes:
 def test_a_record_of_another_format_is_refused_in_one_sentence():
     assert of_format({"a": 1}, FORMAT) == encode_record({"a": 1})
     with pytest.raises(
-        OtherFormatError, match=r"^s/r has format 7, .* reads format 1:"
+        OtherFormatError, match=r"^s/r has format 7, .* reads format 2:"
     ):
         decode_record("s/r", of_format({"a": 1}, 7))
     with pytest.raises(OtherFormatError, match="^s/r was .* commit 31a3605: use that"):
@@ -109,7 +109,7 @@ def test_a_record_of_another_format_is_refused_in_one_sentence():
 
 def test_a_damaged_number_of_a_format_is_damage():
     intact = encode_record({"a": 1})
-    at = intact.index(b'"format": 1') + len('"format": ')
+    at = intact.index(b'"format": 2') + len('"format": ')
     with pytest.raises(DamagedError):
         decode_record("s/r", intact[:at] + b"7" + intact[at + 1 :])
 

@@ -260,7 +260,7 @@ def test_a_specification_of_another_version_is_refused_and_nothing_written(chang
     if change == "value":
         stored["precision"] = "float8"
     write_json(files, layout.study, content)
-    session = session_event(2, asked.fingerprint)
+    session = session_event(2, asked)
     session["versions"] = {"dps_tf": "0.0.7"}
     files.write_atomic(
         segments(layout.log("main")) + "/00000001", encode_event(session)

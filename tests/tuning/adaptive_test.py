@@ -50,7 +50,7 @@ def study(oracle: str, **changes):
 @pytest.mark.parametrize("oracle", [RANDOM, BAYESIAN])
 def test_trials_run_one_by_one_each_to_its_own_goal(tmp_path, oracle):
     alone, runner = [], SyntheticRunner(TRIALS, slots=3)
-    runner.before_slice = lambda trial, step: alone.append(runner.busy == [trial])
+    runner.before_slice = lambda trial, step: alone.append(runner.busy == [(trial,)])
     run(tmp_path, study(oracle), runner)
     turns = [turn.trial for turn in runner.turns]
     assert turns == sorted(turns)

@@ -37,7 +37,7 @@ def jobs(turns: int) -> list[Job]:
 def test_turns_are_those_of_one_machine_and_states_stay(slot):
     runner = SimulatedRunner(STUDY)
     for job in jobs(4):
-        there = slot.run(CELL, job, None)
+        (there,) = slot.run(CELL, [job], None)
         (here,) = runner.run(0, [job], lambda: False)
         assert there.metrics == here.metrics and there.step == here.step
         assert there.state == TrialState(job.until, ())
@@ -45,28 +45,28 @@ def test_turns_are_those_of_one_machine_and_states_stay(slot):
 
 def test_a_state_is_shown_or_moves_for_good(slot):
     first, second = jobs(2)
-    slot.run(CELL, first, None)
+    slot.run(CELL, [first], None)
     assert slot.give(CELL, 0, keep=True).step == first.until
     moved = slot.give(CELL, 0, keep=False)
     assert slot.give(CELL, 0, keep=True) is None
     with pytest.raises(StateMissing, match="trial 0"):
-        slot.run(CELL, second, None)
-    assert slot.run(CELL, second, moved).step == second.until
+        slot.run(CELL, [second], None)
+    assert slot.run(CELL, [second], moved)[0].step == second.until
 
 
 def test_a_state_of_another_step_is_not_gone_on_from(slot):
     first, _, third = jobs(3)
-    slot.run(CELL, first, None)
+    slot.run(CELL, [first], None)
     with pytest.raises(StateMissing):
-        slot.run(CELL, third, None)
+        slot.run(CELL, [third], None)
 
 
 def test_states_outlive_the_programs_that_make_way_for_other_studies(slot):
     first, second = jobs(2)
-    slot.run(CELL, first, None)
+    slot.run(CELL, [first], None)
     for study in STUDIES.studies[1:]:
         slot.open(study.to_json())
-    assert slot.run(CELL, second, None).step == second.until
+    assert slot.run(CELL, [second], None)[0].step == second.until
     slot.close(CELL)
     assert slot.give(CELL, 0, keep=True) is None
 

@@ -89,21 +89,25 @@ class LosingRunner(SyntheticRunner, ClusterRunner):
         return []
 
     def run(self, slot: int, jobs: Sequence[Job], stop) -> list[TurnReport]:
-        (job,) = jobs
-        state = job.state
-        if isinstance(state, Held):
-            with self._guard:
-                if trial_gone := job.trial not in self._states:
-                    raise SlotLost(f"slot {state.slot} is gone: {trial_gone}")
-                home, state = self._states.pop(job.trial)
-                self.moves += home != slot
-        (report,) = super().run(0, [replace(job, state=state)], stop)
         with self._guard:
-            if job.trial in self.killers or self._chance.random() < self.chance:
+            jobs = [self._with_state(job, slot) for job in jobs]
+        reports = super().run(0, jobs, stop)
+        with self._guard:
+            is_killed = any(job.trial in self.killers for job in jobs)
+            if is_killed or self._chance.random() < self.chance:
                 self._lose(slot)
-                raise SlotLost("gone", is_suspect=job.trial in self.killers)
-            self._states[job.trial] = slot, report.state
-        return [replace(report, state=Held(report.step, (), slot=slot))]
+                raise SlotLost("gone", is_suspect=is_killed)
+            self._states |= {r.trial: (slot, r.state) for r in reports}
+        return [replace(r, state=Held(r.step, (), slot=slot)) for r in reports]
+
+    def _with_state(self, job: Job, slot: int) -> Job:
+        if not isinstance(job.state, Held):
+            return job
+        if job.trial not in self._states:
+            raise SlotLost(f"slot {job.state.slot} is gone")
+        home, state = self._states.pop(job.trial)
+        self.moves += home != slot
+        return replace(job, state=state)
 
     def _lose(self, slot: int) -> None:
         self.live.remove(slot)

@@ -158,9 +158,10 @@ def test_another_machine_may_round_otherwise_where_it_is_allowed(tmp_path):
     elsewhere = SyntheticRunner(here, inputs=(other, TRAINING_INPUTS))
     # The first evaluation of each trial, which was exact, is only a bound there.
     turn = elsewhere.run
-    elsewhere.run = lambda slot, job, stop: dataclasses.replace(
-        turn(slot, job, stop), is_bound=job.until == 10
-    )
+    elsewhere.run = lambda slot, jobs, stop: [
+        dataclasses.replace(report, is_bound=report.step == 10)
+        for report in turn(slot, jobs, stop)
+    ]
     run(tmp_path, STUDY, elsewhere, allow_other_machine=True)
     curves = load(tmp_path).curves
     assert not curves["is_bound"].any()
