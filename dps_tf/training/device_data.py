@@ -101,7 +101,7 @@ class PlacedData(abc.ABC):
         self._splits: dict[str, PlacedSplit] = {}
 
     @abc.abstractmethod
-    def train_batches(self, batch_size: int) -> TrainBatches:
+    def train_batches(self, batch_size: int, lanes: int = 1) -> TrainBatches:
         """Returns the training batches of a global batch size."""
 
     def split(self, name: str) -> PlacedSplit:
@@ -131,9 +131,9 @@ class DeviceData(PlacedData):
         super().__init__(dataset, strategy)
         self.train = self._whole(dataset.step_examples)
 
-    def train_batches(self, batch_size: int) -> ResidentBatches:
-        """Returns the training batches of a global batch size."""
-        return ResidentBatches(self.train, batch_size, self._replicas)
+    def train_batches(self, batch_size: int, lanes: int = 1) -> ResidentBatches:
+        """Returns the training batches of a global batch size, one for each lane."""
+        return ResidentBatches(self.train, batch_size, self._replicas, lanes)
 
     @functools.cached_property
     def validation(self) -> Values:
@@ -205,11 +205,13 @@ def padded_rows(rows: np.ndarray, length: int) -> np.ndarray:
 class ResidentBatches(TrainBatches):
     """Training batches that are gathered on the device from indices, step by step.
 
-    A piece is int32 [steps, batch_size] indices, and a slice is one piece.
+    A piece is int32 [steps, batch_size] indices, and a slice is one piece. With several
+    lanes, indices and examples have a dimension of them before that of the batch.
     """
 
-    def __init__(self, train: Values, batch_size: int, replicas: int):
-        self.signature = [tf.TensorSpec([None, batch_size], tf.int32)]
+    def __init__(self, train: Values, batch_size: int, replicas: int, lanes: int = 1):
+        sides = [lanes, batch_size] if lanes > 1 else [batch_size]
+        self.signature = [tf.TensorSpec([None, *sides], tf.int32)]
         self.held = train
         self._replicas = replicas
 

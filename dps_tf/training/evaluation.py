@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from dps_tf.models import given
 from dps_tf.objectives import Objective
 from dps_tf.training import replicas as of_replica
 from dps_tf.training.device_data import PlacedData
+from dps_tf.training.lanes import vectorized
 from dps_tf.training.replicas import Replicas
 
 GOAL_BATCH_SIZE = 200
@@ -57,12 +58,25 @@ def outputs_of(model: keras.Model, inputs: tf.Tensor) -> tf.Tensor:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What evaluations need: a network of `models.functional`, data and objective."""
+    """What evaluations need: a network of `models.functional`, data and objective.
+
+    With several lanes, weights, sums and counts have a first dimension of them.
+    """
 
     network: keras.Model
     data: PlacedData
     objective: Objective
     replicas: Replicas
+    lanes: int = 1
+
+    @property
+    def sides(self) -> list[int]:
+        """The first dimension of the arrays of several lanes."""
+        return [self.lanes] if self.lanes > 1 else []
+
+    def each(self, function: Callable[..., Any], *own: Any) -> Any:
+        """Returns the results of a function of a trial's tensors, for each lane."""
+        return function(*own) if self.lanes == 1 else vectorized(function, *own)
 
     def outputs(self, weights: Sequence[tf.Tensor], inputs: tf.Tensor) -> tf.Tensor:
         """Returns the network's outputs at some weights, float32 [batch, ...]."""
@@ -72,7 +86,8 @@ class Evaluated:
     @property
     def types(self) -> list[tf.TensorSpec]:
         """The types of the network's weights."""
-        return [tf.TensorSpec(w.shape, w.dtype) for w in self.network.weights]
+        weights = self.network.weights
+        return [tf.TensorSpec([*self.sides, *w.shape], w.dtype) for w in weights]
 
 
 class ExactEvaluator:
@@ -87,7 +102,8 @@ class ExactEvaluator:
         self._kinds = kinds
         # The sums are a flat list, because TensorFlow is slow with nested arguments.
         flat = tf.nest.flatten(kinds)
-        self._zeros = [tf.zeros(kind.shape, kind.dtype) for kind in flat]
+        sides = evaluated.sides
+        self._zeros = [tf.zeros([*sides, *kind.shape], kind.dtype) for kind in flat]
 
     @functools.cached_property
     def _run(self) -> Any:
@@ -105,42 +121,56 @@ class ExactEvaluator:
         self, weights: Sequence[Any], memory: Sequence[Any]
     ) -> tuple[Evaluation, Sequence[Any]]:
         """Returns (the exact metrics at some weights, memory)."""
+        return self.of_lanes(weights)[0], memory
+
+    def of_lanes(self, weights: Sequence[Any]) -> list[Evaluation]:
+        """Returns the exact metrics at the weights of each lane."""
         sums, rows = self._zeros, []
         for piece in self._split.pieces():
             sums, of_piece = self._run(list(weights), sums, *piece)
             rows.append(of_piece)
-        return self.measured(sums, rows), memory
+        return [self.measured(sums, rows, lane) for lane in range(self._of.lanes)]
 
     def graph(
         self, weights: Sequence[tf.Tensor], memory: list[tf.Tensor], wanted: tf.Tensor
     ) -> tuple[Any, list[tf.Tensor]]:
         """Returns (what `result` reads, memory) in a graph, for data on the device.
 
-        Nothing is computed unless `wanted`, bool [].
+        Nothing is computed unless `wanted`, bool [] or [lanes].
         """
         (piece,) = self._split.pieces()
+        wanted = tf.reduce_any(wanted)
         return self._sums(weights, self._zeros, wanted, piece), memory
 
-    def result(self, values: Any) -> Evaluation:
+    def result(self, values: Any, lane: int = 0) -> Evaluation:
         """Returns the metrics that the values of `graph` stand for."""
         sums, rows = values
-        return self.measured(sums, [rows])
+        return self.measured(sums, [rows], lane)
 
-    def measured(self, sums: Sequence[Any], rows: Sequence[Any]) -> Evaluation:
+    def measured(
+        self, sums: Sequence[Any], rows: Sequence[Any], lane: int = 0
+    ) -> Evaluation:
         """Returns metrics from sums over all batches and the rows of each piece."""
         flat = [np.asarray(value) for value in sums]
+        if self._of.lanes > 1:
+            flat = [value[lane] for value in flat]
         merged = tf.nest.pack_sequence_as(self._kinds, flat)
-        merged["rows"] = [self._joined(rows, i) for i in range(len(self._row_kinds))]
+        kinds = range(len(self._row_kinds))
+        merged["rows"] = [self._joined(rows, kind, lane) for kind in kinds]
         metrics = self._of.objective.values(self._name, merged)
         return Evaluation(metrics, float(merged["loss"]))
 
-    def _joined(self, pieces: Sequence[Any], kind: int) -> dict[str, np.ndarray]:
+    def _joined(
+        self, pieces: Sequence[Any], kind: int, lane: int
+    ) -> dict[str, np.ndarray]:
         """Returns the rows of all examples, without those of padding."""
 
         def joined(name: str) -> np.ndarray:
             parts = []
             for rows, valid in pieces:
                 is_valid, values = np.asarray(valid), np.asarray(rows[kind][name])
+                if self._of.lanes > 1:  # [replicas, batches, lanes, batch, ...]
+                    values = values[:, :, lane]
                 flat = values.reshape(-1, *values.shape[is_valid.ndim :])
                 parts.append(flat[is_valid.ravel()])
             return np.concatenate(parts)
@@ -186,17 +216,22 @@ class ExactEvaluator:
         before = [tf.where(is_first, v, tf.zeros_like(v)) for v in before]
         total = tf.where(wanted, tf.shape(batches[0])[0], 0)
         kept = tf.nest.map_structure(
-            lambda kind: tf.TensorArray(kind.dtype, total, element_shape=kind.shape),
+            lambda kind: tf.TensorArray(
+                kind.dtype, total, element_shape=[*self._of.sides, *kind.shape]
+            ),
             self._row_kinds,
         )
 
-        def body(i: tf.Tensor, sums: list[tf.Tensor], kept: Any) -> Any:
-            inputs, labels, valid = (tensor[i] for tensor in batches)
+        def of_batch(inputs: Any, labels: Any, valid: Any, *weights: Any) -> Any:
             outputs = self._of.outputs(weights, inputs)
-            batch_sums = self._of.objective.sums(labels, outputs, valid)
-            rows = batch_sums.pop("rows")
+            sums = self._of.objective.sums(labels, outputs, valid)
+            rows = sums.pop("rows")
+            return tf.nest.flatten(sums), rows
+
+        def body(i: tf.Tensor, sums: list[tf.Tensor], kept: Any) -> Any:
+            batch = [tensor[i] for tensor in batches]
+            more, rows = self._of.each(functools.partial(of_batch, *batch), *weights)
             kept = tf.nest.map_structure(lambda a, row: a.write(i, row), kept, rows)
-            more = tf.nest.flatten(batch_sums)
             return i + 1, [a + b for a, b in zip(sums, more, strict=True)], kept
 
         _, sums, kept = tf.while_loop(

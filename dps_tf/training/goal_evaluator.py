@@ -19,6 +19,7 @@ from dps_tf.core import VALIDATION, Goal
 from dps_tf.training import evaluation
 from dps_tf.training.device_data import padded_rows
 from dps_tf.training.evaluation import Evaluated, Evaluation, ExactEvaluator
+from dps_tf.training.lanes import chosen
 
 
 class GoalEvaluator:
@@ -109,7 +110,7 @@ class ResidentGoalEvaluator(GoalEvaluator):
     ) -> tuple[Any, list[tf.Tensor]]:
         """Returns (what `result` reads, memory) in a graph.
 
-        Nothing is computed unless `wanted`, bool [].
+        Nothing is computed unless `wanted`, bool [] or [lanes].
         """
         replicas, held = self._of.replicas, self._held
         count = replicas.part(self._count_up_to_goal)
@@ -120,12 +121,14 @@ class ResidentGoalEvaluator(GoalEvaluator):
         exact, _ = self._exact.graph(weights, [], is_open)
         return (against, loss, exact), [rank]
 
-    def result(self, values: Any) -> Evaluation:
+    def result(self, values: Any, lane: int = 0) -> Evaluation:
         """Returns exact metrics if the goal may be met, else bounds that miss it."""
         against, loss, exact = values
+        if self._of.lanes > 1:
+            against, loss = against[lane], loss[lane]
         if int(against) > self._allowed:
             return self._bounds(int(against), float(loss))
-        return self._exact.result(exact)
+        return self._exact.result(exact, lane)
 
     def _count_up_to_goal(
         self,
@@ -138,21 +141,20 @@ class ResidentGoalEvaluator(GoalEvaluator):
         """Returns (count against the goal, loss sum, new ranks).
 
         Evaluates batches of `_batch_size`, highest rank first, until the goal is out of
-        reach.
+        reach; what is returned of a lane is as it was then.
         """
         total = self._total
         size = self._batch_size
         batches = -(-total // size)
-        wanted_batches = tf.where(wanted, batches, 0)
+        sides = self._of.sides
         order = tf.argsort(rank, direction="DESCENDING", stable=True)
         # Padding is an index after the last example; its rank is dropped at the end.
-        missing = [[0, batches * size - total]]
+        missing = [*[[0, 0]] * len(sides), [0, batches * size - total]]
         order = tf.pad(order, missing, constant_values=total)
-        order = tf.reshape(order, [batches, size])
-        noted = tf.pad(rank, [[0, 1]])
+        order = tf.reshape(order, [*sides, batches, size])
+        noted = tf.pad(rank, [*[[0, 0]] * len(sides), [0, 1]])
 
-        def body(i: tf.Tensor, wrong: tf.Tensor, sum_: tf.Tensor, noted: tf.Tensor):
-            rows = order[i]
+        def of_batch(rows: tf.Tensor, noted: tf.Tensor, *weights: tf.Tensor) -> Any:
             places = tf.minimum(rows, total - 1)
             counts, ranks, more = self._against(
                 weights,
@@ -161,18 +163,28 @@ class ResidentGoalEvaluator(GoalEvaluator):
                 rows < total,
             )
             noted = tf.tensor_scatter_nd_update(noted, rows[:, None], ranks)
-            return i + 1, wrong + tf.reduce_sum(counts), sum_ + more, noted
+            return tf.reduce_sum(counts), more, noted
 
-        zero = (tf.constant(0, tf.int64), tf.constant(0.0, tf.float64))
+        def is_open(wrong: tf.Tensor) -> tf.Tensor:
+            return tf.logical_and(wanted, wrong <= self._allowed)
+
+        def body(i: tf.Tensor, *before: tf.Tensor) -> Any:
+            wrong, loss, noted = before
+            rows = order[:, i] if sides else order[i]
+            counts, more, noted = self._of.each(of_batch, rows, noted, *weights)
+            after = wrong + counts, loss + more, noted
+            if sides:
+                after = chosen(is_open(wrong), after, before)
+            return i + 1, *after
+
+        zero = (tf.zeros(sides, tf.int64), tf.zeros(sides, tf.float64))
         _, wrong, loss, noted = tf.while_loop(
-            lambda i, wrong, *_: tf.logical_and(
-                i < wanted_batches, wrong <= self._allowed
-            ),
+            lambda i, wrong, *_: (i < batches) & tf.reduce_any(is_open(wrong)),
             body,
             (tf.constant(0), *zero, noted),
             parallel_iterations=1,
         )
-        return wrong, loss, noted[:total]
+        return wrong, loss, noted[..., :total]
 
 
 class StreamedGoalEvaluator(GoalEvaluator):

@@ -27,8 +27,12 @@ class Packing:
         bytes: those of all arrays together.
     """
 
-    def __init__(self, arrays: Sequence[Any]):
-        """`arrays`: whatever has a shape and a type, as an array of the state has."""
+    def __init__(self, arrays: Sequence[Any], lanes: Sequence[int] = ()):
+        """`arrays`: whatever has a shape and a type, as an array of the state has.
+
+        `lanes`: (number of lanes,) where the first dimension of arrays counts them.
+        """
+        self._lanes = list(lanes)
         self.forms = [_form(array) for array in arrays]
         self.sizes = [int(np.prod(shape)) for shape, _ in self.forms]
         widths = [tf.as_dtype(kind).size for _, kind in self.forms]
@@ -38,21 +42,24 @@ class Packing:
             is_small = self.sizes[place] * widths[place] <= SMALL
             groups.setdefault((kind, None if is_small else place), []).append(place)
         self._groups = list(groups.values())
-        self.signature = [
-            tf.TensorSpec([sum(self.sizes[i] for i in group)], self.forms[group[0]][1])
-            if len(group) > 1
-            else tf.TensorSpec(*self.forms[group[0]])
-            for group in self._groups
-        ]
+        self.signature = []
+        for group in self._groups:
+            shape, kind = self.forms[group[0]]
+            sides = [sum(self.sizes[i] for i in group)] if len(group) > 1 else shape
+            self.signature.append(tf.TensorSpec([*lanes, *sides], kind))
 
     def pack(self, arrays: Sequence[Any]) -> list[tf.Tensor]:
         """Returns the packed tensors of arrays."""
         return [
-            tf.concat([tf.reshape(arrays[i], [-1]) for i in group], 0)
+            tf.concat([tf.reshape(arrays[i], [*self._lanes, -1]) for i in group], -1)
             if len(group) > 1
             else tf.convert_to_tensor(arrays[group[0]])
             for group in self._groups
         ]
+
+    def packed(self, arrays: Sequence[Any]) -> Packed:
+        """Returns arrays, packed."""
+        return Packed(self, self.pack(arrays))
 
     def unpack(self, packed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns the arrays of packed tensors."""
@@ -60,9 +67,9 @@ class Packing:
         for group, values in zip(self._groups, packed, strict=True):
             parts = [values]
             if len(group) > 1:
-                parts = tf.split(values, [self.sizes[i] for i in group])
+                parts = tf.split(values, [self.sizes[i] for i in group], -1)
             for i, part in zip(group, parts, strict=True):
-                arrays[i] = tf.reshape(part, self.forms[i][0])
+                arrays[i] = tf.reshape(part, [*self._lanes, *self.forms[i][0]])
         return arrays
 
     def fits(self, arrays: Sequence[Any]) -> bool:
@@ -77,11 +84,29 @@ def _form(array: Any) -> tuple[tuple[int, ...], str]:
 
 
 class Packed(Sequence[np.ndarray]):
-    """Arrays that stay packed on their device until one of them is read."""
+    """Arrays that stay packed on their device until one of them is read.
 
-    def __init__(self, packing: Packing, tensors: Sequence[tf.Tensor]):
+    Attributes:
+        packing: how they are packed.
+        held: (packed tensors, lane of them), or (packed tensors, None).
+    """
+
+    def __init__(
+        self, packing: Packing, tensors: Sequence[tf.Tensor], lane: int | None = None
+    ):
         self.packing = packing
-        self.tensors = list(tensors)
+        self.held: tuple[Any, int | None] = tensors, lane
+
+    @property
+    def tensors(self) -> list[tf.Tensor]:
+        """The packed tensors of these arrays alone."""
+        tensors, lane = self.held
+        return tensors if lane is None else [tensor[lane] for tensor in tensors]
+
+    def part(self) -> None:
+        """Lets the tensors of the other lanes go."""
+        if self.held[1] is not None:
+            self.held = self.tensors, None
 
     @functools.cached_property
     def _arrays(self) -> tuple[np.ndarray, ...]:

@@ -9,9 +9,11 @@ by side, each in its own thread; a trial's bits do not depend on the other trial
 from __future__ import annotations
 
 import functools
+import operator
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -31,6 +33,7 @@ from dps_tf.training.goal_evaluator import (
     ResidentGoalEvaluator,
     StreamedGoalEvaluator,
 )
+from dps_tf.training.lanes import LaneLoop, NoLanes, of_lanes
 from dps_tf.training.local_workers import LocalWorkers, check_shares
 from dps_tf.training.packing import Packed, Packing
 from dps_tf.training.replicas import Replicas
@@ -42,8 +45,11 @@ if TYPE_CHECKING:
 
 _PARTS = ("weights", "slots", "ranks", "workers", "masks")
 """What the arrays of a saved state are, in their order; see `State`."""
-_NUMBERS = ("step", "seed", "steps", "wanted", "pruned")
-"""The integers that a slice is called with; `wanted` is one of those below, or 0."""
+_NUMBERS = ("step", "steps", "wanted", "pruned")
+"""The integers that a slice is called with; `wanted` is one of those below, or 0.
+
+The seed of each lane follows, and then for each whether its trial goes on.
+"""
 _IF_SOUND, _ALWAYS = 1, 2
 _HELD = 1 << 26
 """Most bytes of a state that stays on its device between turns: a hundred fit there."""
@@ -92,10 +98,22 @@ class Advance:
     is_sparse: bool = True
 
 
+class Loaded(NamedTuple):
+    """A trial to be loaded into a lane; see `Program.load`."""
+
+    lane: int
+    state: TrialState
+    point: Mapping[str, float]
+    masks: Sequence[np.ndarray] | None = None
+    seed: int = 0
+
+
 class Program:
     """One network and optimizer, compiled for one batch size on one strategy.
 
-    A program is not thread-safe: give each thread its own program.
+    A program is not thread-safe: give each thread its own program. What is said of the
+    loaded trial holds for one lane; several are loaded, advanced and evaluated together
+    by the methods that name lanes.
 
     Attributes:
         network: the Keras network, which defines the order of weights; its own weights
@@ -103,6 +121,7 @@ class Program:
         optimizer: the optimizer.
         objective: the objective that is trained and evaluated.
         gradual: the rule that prunes during training, or None.
+        lanes: number of trials that are advanced together.
         layout: names what the arrays of a state are, and how many of each.
         traces: number of times the slice was traced; stays at 1.
     """
@@ -115,6 +134,7 @@ class Program:
         batch_size: int,
         *,
         goal: Goal | None = None,
+        lanes: int = 1,
         jit_compile: bool = False,
     ):
         """Builds the network and traces the slice.
@@ -125,17 +145,20 @@ class Program:
             batch_size: global batch size.
             goal: evaluations stop as soon as this goal is out of reach; None evaluates
                 exactly.
+            lanes: number of trials that are advanced together, each in its own lane.
             jit_compile: whether XLA compiles the slice and the evaluations.
 
         Raises:
             UserError: the replicas cannot share a batch, the labels do not fit the
-                objective or the network, or a step draws random numbers without a seed.
+                objective or the network, a step draws random numbers without a seed, or
+                it cannot be computed in lanes.
         """
+        self.lanes, self._sides = lanes, [lanes] if lanes > 1 else []
         self.strategy, self.data, self.batch_size = data.strategy, data, batch_size
         strategies.check_batch_size(batch_size, data.strategy)
         self._replicas = Replicas(data.strategy, jit_compile)
         self.objective = task.objective
-        is_fused = not self._replicas.uses_xla
+        is_fused = not self._replicas.uses_xla and lanes == 1
         self.optimizer = replace(task.optimizer(), is_fused=is_fused)
         self.network = functional(task.network)
         self.gradual = task.gradual(self.network) if task.gradual else None
@@ -146,11 +169,16 @@ class Program:
         is_local = self.optimizer.workers > 1
         self._workers = LocalWorkers(self._step) if is_local else None
         self._names = (*task.loss_metaparameters, *self.optimizer.reads)
-        evaluated = Evaluated(self.network, data, self.objective, self._replicas)
+        if lanes > 1:
+            self._check_lanes()
+        parts = self.network, data, self.objective, self._replicas
+        evaluated = Evaluated(*parts, lanes)
         self._evaluated = evaluated
         self._evaluators: dict[str, Any] = {VALIDATION: self._build_evaluator(goal)}
-        self._batches = data.train_batches(batch_size)
-        self._loop = Loop(self._workers or self._step, self._replicas, self._batches)
+        self._batches = data.train_batches(batch_size, lanes)
+        loop = Loop if lanes == 1 else LaneLoop
+        self._loop = loop(self._workers or self._step, self._replicas, self._batches)
+        self._views: weakref.WeakSet[Packed] = weakref.WeakSet()
         self.traces = 0
         self._trace()
 
@@ -161,6 +189,18 @@ class Program:
             self.objective.checked_labels(examples.labels[:1], what)
             shape = self.network.outputs[0].shape
             self.objective.check_outputs(examples.labels, shape, what)
+
+    def _check_lanes(self) -> None:
+        """Raises UserError for what has no form in lanes."""
+        for is_there, what in (
+            (self.data.placement != "device", "data that are streamed"),
+            (self._replicas.count > 1, "devices that share a batch"),
+            (self._replicas.uses_xla, "XLA"),
+            (self._workers, "local SGD"),
+            (self.gradual, "pruning in training"),
+        ):
+            if is_there:
+                raise NoLanes(what)
 
     def _build_step(self, task: Task, batch_size: int) -> Step:
         workers, replicas = self.optimizer.workers, self._replicas
@@ -197,17 +237,20 @@ class Program:
         self._counts = [len(part) for part in parts]
         named = zip(self._counts, _PARTS, strict=True)
         self.layout = ", ".join(f"{count} {name}" for count, name in named)
-        self._packing = Packing([array for part in parts for array in part])
+        arrays = [array for part in parts for array in part]
+        self._packing, self._packings = Packing(arrays), Packing(arrays, self._sides)
         variables = self._step.variables
         ones = [np.ones(variable.shape, np.float32) for variable in variables]
-        self._masks_packing = Packing(ones)
-        self._ones = self._masks_packing.pack(ones)
-        self._loaded_masks: tuple[Any, list[tf.Tensor]] = (None, self._ones)
+        self._mask_packing = Packing(ones)
+        self._mask_packings = Packing(ones, self._sides)
+        self._ones = self._mask_packing.pack(ones)
+        none: list[Any] = [None] * self.lanes
+        self._loaded_masks = none, self._stacked([self._ones] * self.lanes)
         self._signature = [
-            self._packing.signature,
-            self._masks_packing.signature,
-            tf.TensorSpec([len(self._names)], tf.float32),
-            tf.TensorSpec([len(_NUMBERS)], tf.int64),
+            self._packings.signature,
+            self._mask_packings.signature,
+            tf.TensorSpec([*self._sides, len(self._names)], tf.float32),
+            tf.TensorSpec([len(_NUMBERS) + 2 * self.lanes], tf.int64),
         ]
         self._run = self._replicas.compiled(
             self._slice, [*self._signature, *self._batches.signature]
@@ -222,14 +265,25 @@ class Program:
         numbers: tf.Tensor,
     ) -> tuple[State, Trial, dict[str, tf.Tensor]]:
         """Returns (state, trial, the other numbers) of packed tensors, in a graph."""
-        of = dict(zip(_NUMBERS, tf.unstack(numbers), strict=True))
-        values = dict(zip(self._names, tf.unstack(point), strict=True))
-        rest = iter(self._packing.unpack(state))
+        of = dict(zip(_NUMBERS, tf.unstack(numbers[: len(_NUMBERS)]), strict=True))
+        seeds, runs = tf.split(numbers[len(_NUMBERS) :], 2)
+        values = dict(zip(self._names, tf.unstack(point, axis=-1), strict=True))
+        rest = iter(self._packings.unpack(state))
         parts = [[next(rest) for _ in range(count)] for count in self._counts]
         trial = Trial(
-            values, self._masks_packing.unpack(masks), of["pruned"] > 0, of["seed"]
+            values,
+            self._mask_packings.unpack(masks),
+            of["pruned"] > 0,
+            tf.reshape(seeds, self._sides),
+            tf.reshape(runs > 0, self._sides),
         )
         return State(of["step"], *parts), trial, of
+
+    def _each(self, function: Callable[..., Any], state: State, trial: Trial) -> Any:
+        """Returns function(state, trial) of each lane."""
+        if self.lanes == 1:
+            return function(state, trial)
+        return of_lanes(function, state, trial)
 
     def _slice(self, *packed: Any) -> Any:
         """Returns (state, numbers of the slice, evaluation), packed; for `advance`."""
@@ -242,22 +296,22 @@ class Program:
         )
         finite, sparse = tf.cond(
             of["wanted"] > 0,
-            lambda: self._step.is_sound(state, trial),
-            lambda: (tf.constant(True), tf.constant(True)),
+            lambda: self._each(self._step.is_sound, state, trial),
+            lambda: (tf.ones(self._sides, tf.bool), tf.ones(self._sides, tf.bool)),
         )
         evaluation: Any = ()
         if self._evaluates_in_slice:
-            ended = finite & tf.math.is_finite(loss)
+            ended = trial.runs & finite & tf.math.is_finite(loss)
             ended &= tf.equal(tf.cast(done, tf.int64), of["steps"])
             evaluation, memory = self._evaluators[VALIDATION].graph(
-                self._step.evaluated(state, trial),
+                self._each(self._step.evaluated, state, trial),
                 state.evaluation,
                 (of["wanted"] > _IF_SOUND) | (ended & (of["wanted"] > 0)),
             )
             state = state._replace(evaluation=memory)
         arrays = [array for part in state[1:] for array in part]
         found = [tf.cast(x, tf.float64) for x in (done, loss, finite, sparse)]
-        return self._packing.pack(arrays), tf.stack(found), evaluation
+        return self._packings.pack(arrays), tf.stack(found), evaluation
 
     def fresh_state(self, initial_point: Sequence[np.ndarray]) -> TrialState:
         """Returns the state of a trial before its first step, with zero slots.
@@ -298,40 +352,90 @@ class Program:
             UserError: the state is that of another network, optimizer or evaluation, or
                 the point of another optimizer.
         """
-        if state.layout != self.layout or not self._packing.fits(state.arrays):
-            raise UserError(
-                f"a state at step {state.step} with the layout {state.layout!r} is not "
-                f"one of this program, whose layout is {self.layout!r}: it is of "
-                "another network, optimizer, evaluation or version; begin anew."
-            )
-        loss, optimizer = self.objective.split_point(point)
-        values = {**loss, **self.optimizer.values(optimizer)}
-        self._point = np.array([values.get(n, 0.0) for n in self._names], np.float32)
-        if masks is not self._loaded_masks[0]:
-            given = [np.asarray(mask, np.float32) for mask in masks or ()]
-            packed = self._masks_packing.pack(given) if given else self._ones
-            self._loaded_masks = masks, packed
-        self._step_number, self._seed = state.step, derive_seed(seed, 0, "draws")
-        held = state.arrays
-        self._state = (
-            held.tensors if isinstance(held, Packed) else self._packing.pack(held)
-        )
+        self.load_lanes([Loaded(0, state, point, masks, seed)])
 
-    def _packed(self, steps: int = 0, wanted: int = 0) -> list[Any]:
-        """Returns the packed arguments for the loaded trial."""
+    def load_lanes(self, trials: Sequence[Loaded]) -> None:
+        """Loads trials at one step, each into its own lane; the others are empty."""
+        points = np.zeros([self.lanes, len(self._names)], np.float32)
+        self._seeds = np.zeros([self.lanes], np.int64)
+        masks: list[Any] = [None] * self.lanes
+        for lane, state, point, own, seed in trials:
+            if state.layout != self.layout or not self._packing.fits(state.arrays):
+                raise UserError(
+                    f"a state at step {state.step} with the layout {state.layout!r} is "
+                    f"not one of this program, whose layout is {self.layout!r}: it is "
+                    "of another network, optimizer, evaluation or version; begin anew."
+                )
+            loss, optimizer = self.objective.split_point(point)
+            values = {**loss, **self.optimizer.values(optimizer)}
+            points[lane] = [values.get(name, 0.0) for name in self._names]
+            masks[lane], self._seeds[lane] = own, derive_seed(seed, 0, "draws")
+        self._point = points.reshape([*self._sides, -1])
+        if any(map(operator.is_not, masks, self._loaded_masks[0])):
+            rows = [self._packed_masks(own) for own in masks]
+            self._loaded_masks = masks, self._stacked(rows)
+        self._loaded = [trial.lane for trial in trials]
+        self._steps = np.full([self.lanes], trials[0].state.step)
+        self._load_states({trial.lane: trial.state.arrays for trial in trials})
+
+    def _packed_masks(self, masks: Sequence[np.ndarray] | None) -> list[tf.Tensor]:
+        given = [np.asarray(mask, np.float32) for mask in masks or ()]
+        return self._mask_packing.pack(given) if given else self._ones
+
+    def _stacked(self, rows: Sequence[list[tf.Tensor]]) -> list[tf.Tensor]:
+        """Returns packed tensors of all lanes from those of each."""
+        if self.lanes == 1:
+            return rows[0]
+        return [tf.stack(values) for values in zip(*rows, strict=True)]
+
+    def _load_states(self, arrays: Mapping[int, Any]) -> None:
+        """Sets the packed state of all lanes from the arrays of some."""
+        held = {
+            lane: own if isinstance(own, Packed) else self._packing.packed(own)
+            for lane, own in arrays.items()
+        }
+        for view in {*self._views} - {*held.values()}:
+            view.part()
+        any_of = next(iter(held.values()))
+        self._state, _ = any_of.held
+        if self.lanes > 1 and not all(
+            own.held[0] is self._state and own.held[1] == lane
+            for lane, own in held.items()
+        ):
+            rows = {lane: own.tensors for lane, own in held.items()}
+            spare = next(iter(rows.values()))
+            own = [rows.get(lane, spare) for lane in range(self.lanes)]
+            self._state = self._stacked(own)
+
+    def _packed(
+        self, steps: int = 0, wanted: int = 0, lanes: Sequence[int] = (0,)
+    ) -> list[Any]:
+        """Returns the packed arguments for the trials of the lanes that go on."""
         masks, packed = self._loaded_masks
-        numbers = self._step_number, self._seed, steps, wanted, masks is not None
-        return [self._state, packed, self._point, np.array(numbers, np.int64)]
+        is_pruned = any(own is not None for own in masks)
+        runs = np.zeros([self.lanes], np.int64)
+        runs[list(lanes)] = 1
+        numbers = self._steps[list(lanes)].max(), steps, wanted, is_pruned
+        numbers = np.concatenate([np.array(numbers, np.int64), self._seeds, runs])
+        return [self._state, packed, self._point, numbers]
 
     @property
     def state(self) -> TrialState:
         """The state of the loaded trial; its arrays come to the host once read."""
+        return next(iter(self.states().values()))
+
+    def states(self) -> dict[int, TrialState]:
+        """Returns the states of the loaded trials by lane, as `state` is."""
         tensors = self._state
-        if self._packing.bytes > _HELD:
+        if self._packing.bytes * self.lanes > _HELD:
             with tf.device("/device:CPU:0"):
                 tensors = [tf.identity(tensor) for tensor in tensors]
-        arrays = Packed(self._packing, tensors)
-        return TrialState(self._step_number, arrays, self.layout)
+        states = {}
+        for lane in self._loaded:
+            arrays = Packed(self._packing, tensors, lane if self._sides else None)
+            self._views.add(arrays)
+            states[lane] = TrialState(int(self._steps[lane]), arrays, self.layout)
+        return states
 
     def read(self) -> TrialState:
         """Returns the state of the loaded trial, with arrays of the host."""
@@ -345,45 +449,71 @@ class Program:
             evaluates: whether to evaluate on the validation split after all steps, as
                 `evaluate` does; with data on the device that is one call with them.
         """
-        if indices.shape[1] != self.batch_size:
-            raise UserError(
-                f"a batch of {indices.shape[1]} examples was given to a program of "
-                f"batch size {self.batch_size}."
-            )
-        steps, rows = len(indices), indices.astype(np.int32, copy=False)
+        (lane,) = self._loaded
+        return self.advance_lanes({lane: indices}, evaluates)[lane]
+
+    def advance_lanes(
+        self, indices: Mapping[int, np.ndarray], evaluates: bool = False
+    ) -> dict[int, Advance]:
+        """Trains loaded trials as `advance` does; others stay as they are.
+
+        `indices`: those of `advance` by lane, equally many steps for each.
+        """
+        lanes = list(indices)
+        steps = len(indices[lanes[0]])
+        rows = np.zeros([steps, self.lanes, self.batch_size], np.int32)
+        for lane, own in indices.items():
+            if own.shape[1] != self.batch_size:
+                raise UserError(
+                    f"a batch of {own.shape[1]} examples was given to a program of "
+                    f"batch size {self.batch_size}."
+                )
+            rows[:, lane] = own
+        rows = rows.reshape([steps, *self._sides, self.batch_size])
         if self._replicas.compiles_by_shape:
             rows = np.pad(rows, [(0, self._missing(steps)), (0, 0)])
-        left, loss, wanted = steps, 0.0, _IF_SOUND if evaluates else 0
+        left, before, wanted = steps, 0, _IF_SOUND if evaluates else 0
+        done = loss = np.zeros([self.lanes])
+        finite = sparse = np.ones([self.lanes], bool)
+        measured: Any = None
         for length, values in self._batches.pieces(rows):
             if not left:  # the remaining pieces are padding
                 break
-            part = min(length, left)
+            part, before = min(length, left), steps - left
             done, loss, finite, sparse, measured = self._call(
-                part, wanted if part == left else 0, values
+                part, wanted if part == left else 0, lanes, values
             )
-            left -= done
-            if not np.isfinite(loss):
-                return Advance(steps - left, loss, diverged=True)
-        if not evaluates:
-            return Advance(steps, loss, diverged=False)
-        if not finite:
-            return Advance(steps, loss, diverged=True)
-        if self._evaluates_in_slice:
-            evaluation = self._evaluators[VALIDATION].result(measured)
-        else:
-            evaluation = self.evaluate()
-        return Advance(steps, loss, not evaluation.is_finite, evaluation, sparse)
+            left -= int(done.max())
+            if not np.isfinite(loss[lanes]).any():
+                break
+        advances = {}
+        for lane in lanes:
+            made, last = before + int(done[lane]), float(loss[lane])
+            diverged = not (np.isfinite(last) and finite[lane])
+            if diverged or not evaluates:
+                advances[lane] = Advance(made, last, diverged)
+                continue
+            if self._evaluates_in_slice:
+                evaluation = self._evaluators[VALIDATION].result(measured, lane)
+            else:
+                evaluation = self.evaluate()
+            diverged, is_sparse = not evaluation.is_finite, bool(sparse[lane])
+            advances[lane] = Advance(made, last, diverged, evaluation, is_sparse)
+        return advances
 
     def _call(
-        self, steps: int, wanted: int, values: Sequence[Any]
-    ) -> tuple[int, float, bool, bool, Any]:
-        """Runs a slice; returns (steps, loss, is finite, is sparse, evaluation)."""
+        self, steps: int, wanted: int, lanes: Sequence[int], values: Sequence[Any]
+    ) -> Any:
+        """Runs a slice; returns (steps, loss, is finite, is sparse, evaluation).
+
+        All but the evaluation are [lanes].
+        """
         self._state, found, evaluation = self._run(
-            *self._packed(steps, wanted), *values
+            *self._packed(steps, wanted, lanes), *values
         )
-        done, loss, finite, sparse = found.numpy().tolist()
-        self._step_number += int(done)
-        return int(done), loss, bool(finite), bool(sparse), evaluation
+        done, loss, finite, sparse = found.numpy().reshape(4, self.lanes)
+        self._steps += done.astype(np.int64)
+        return done, loss, finite > 0, sparse > 0, evaluation
 
     def _missing(self, steps: int) -> int:
         """Returns how many steps pad the last piece to a power of two."""
@@ -393,7 +523,6 @@ class Program:
         last = steps if most is None else steps % most
         return (1 << (last - 1).bit_length()) - last if last else 0
 
-    @own_settings()
     def evaluate(self, split: str = VALIDATION) -> Evaluation:
         """Returns the metrics of the loaded trial on a split of `Dataset.evaluated`.
 
@@ -402,31 +531,38 @@ class Program:
         of a network that is pruned while it trains those of the pruned weights. The
         trial is left as it was.
         """
-        if split == VALIDATION and self._evaluates_in_slice:
-            rows = np.zeros([1, self.batch_size], np.int32)
-            *_, measured = self._call(0, _ALWAYS, (rows,))
-            return self._evaluators[split].result(measured)
+        return next(iter(self.evaluate_lanes(split).values()))
+
+    @own_settings()
+    def evaluate_lanes(self, split: str = VALIDATION) -> dict[int, Evaluation]:
+        """Returns what `evaluate` does for each loaded trial, by lane."""
         if split not in self._evaluators:
             self._evaluators[split] = ExactEvaluator(self._evaluated, split)
+        evaluator = self._evaluators[split]
         if split != VALIDATION:
-            return self._evaluators[split](self.weights(), [])[0]
+            evaluations = evaluator.of_lanes(self.weights())
+            return {lane: evaluations[lane] for lane in self._loaded}
+        if self._evaluates_in_slice:
+            rows = np.zeros([1, *self._sides, self.batch_size], np.int32)
+            *_, measured = self._call(0, _ALWAYS, self._loaded, (rows,))
+            return {lane: evaluator.result(measured, lane) for lane in self._loaded}
         arrays = self._packing.unpack(self._state)
         place = self._counts[0] + self._counts[1]
         memory = arrays[place : place + self._counts[2]]
-        evaluation, memory = self._evaluators[split](self.weights(), memory)
+        evaluation, memory = evaluator(self.weights(), memory)
         arrays[place : place + self._counts[2]] = memory
         self._state = self._packing.pack(arrays)
-        return evaluation
+        return {0: evaluation}
 
     def weights(self) -> list[tf.Tensor]:
-        """Returns the weights that the loaded trial is evaluated with."""
-        return self._weights(*self._packed())
+        """Returns the weights that the loaded trial is evaluated with, of all lanes."""
+        return self._weights(*self._packed(lanes=self._loaded))
 
     @functools.cached_property
     def _weights(self) -> Any:
         def weights(*packed: Any) -> list[tf.Tensor]:
             state, trial, _ = self._unpacked(*packed)
-            return self._step.evaluated(state, trial)
+            return list(self._each(self._step.evaluated, state, trial))
 
         with own_settings():
             return tf.function(

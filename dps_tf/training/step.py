@@ -51,6 +51,7 @@ class Trial(NamedTuple):
     masks: Sequence[tf.Tensor]  # float32 0/1, one per trained variable
     is_pruned: tf.Tensor  # bool []; masks of a dense trial are ones, and not used
     seed: tf.Tensor  # int64 []
+    runs: Any = None  # bool [lanes], whether a trial of a lane goes on; see `lanes`
 
     def masked(self, arrays: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns arrays of the trained variables, with zeros at pruned entries."""
