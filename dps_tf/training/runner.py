@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,7 +21,8 @@ from dps_tf.core import (
 )
 from dps_tf.models import initial_point
 from dps_tf.sparsity import MaskSet, entries_outside, masked
-from dps_tf.training.program import Advance, Program
+from dps_tf.training.evaluation import Evaluation
+from dps_tf.training.program import Advance, Loaded, Program
 from dps_tf.training.streamed_data import data_wait
 
 SLICE_SECONDS = 5.0
@@ -66,6 +68,11 @@ class TrainingRunner(Runner):
         """The number of slots, one per program."""
         return len(self._programs)
 
+    @property
+    def lanes(self) -> int:
+        """The number of trials that a slot advances together."""
+        return self._programs[0].lanes
+
     def initial_seed(self, trial: int) -> int:
         """Returns the seed of a trial's initial point, the same in every cell."""
         return derive_seed(self._seed, trial, "initial point")
@@ -107,9 +114,9 @@ class TrainingRunner(Runner):
         Errors of a trial's initial point, pruning or step are raised here, before any
         trial is run.
         """
-        job = Job(0, point, None, 1)
-        self._load(self._programs[0], job)
-        self._slice(0, self._programs[0], job, 0)
+        jobs = [Job(0, point, None, 1)]
+        self._load(self._programs[0], jobs)
+        self._slice(0, self._programs[0], jobs, 0)
 
     def step_seconds(self, point: Mapping[str, float], limit: float) -> float:
         """Returns the seconds of a step of trial 0 at a point; no state is kept.
@@ -120,7 +127,7 @@ class TrainingRunner(Runner):
         program, job = self._programs[0], Job(0, point, None, 1)
         seconds, passed, number = 0.0, 0.0, 1
         while passed < limit:
-            self._load(program, job)
+            self._load(program, [job])
             begun = time.monotonic()
             indices = examples_at(
                 0,
@@ -144,49 +151,60 @@ class TrainingRunner(Runner):
         self._programs[0].evaluate()
         return time.monotonic() - begun
 
-    def _load(self, program: Program, job: Job) -> TrialState:
-        """Loads the trial of a job into a program; returns the trial's state."""
-        state = self._begin(program, job.trial) if job.state is None else job.state
-        masks = self._mask_set(job.trial).masks
-        program.load(state, job.point, masks, self.initial_seed(job.trial))
-        return state
+    def _load(self, program: Program, jobs: Sequence[Job]) -> None:
+        """Loads the trials of jobs into a program, each into its lane."""
+        trials = []
+        for job in jobs:
+            number = job.trial
+            state = self._begin(program, number) if job.state is None else job.state
+            masks, seed = self._mask_set(number).masks, self.initial_seed(number)
+            lane = number % self.lanes
+            trials.append(Loaded(lane, state, job.point, masks, seed))
+        program.load_lanes(trials)
 
     def run(
         self, slot: int, jobs: Sequence[Job], stop: Callable[[], bool]
-    ) -> Sequence[TurnReport]:
-        """Trains to the job's evaluation, divergence, `stop` or TURN_SECONDS."""
-        return [self._turn(slot, job, stop) for job in jobs]
-
-    def _turn(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
+    ) -> list[TurnReport]:
+        """Trains to the jobs' evaluation, divergence, `stop` or TURN_SECONDS."""
         begun, waited = time.monotonic(), data_wait()
-        program = self._programs[slot]
-        state = self._load(program, job)
-        step = state.step
+        program, last = self._programs[slot], {}
+        self._load(program, jobs)
+        first = step = jobs[0].state.step if jobs[0].state else 0
+        running = list(jobs)
         while True:
-            done = self._slice(slot, program, job, step)
-            step += done.steps
+            made = self._slice(slot, program, running, step)
+            last |= made
+            running = [job for job in running if not made[job.trial].diverged]
+            step += max(done.steps for done in made.values())
             is_late = stop() or time.monotonic() - begun > TURN_SECONDS
-            if done.diverged or step >= job.until or is_late:
+            if not running or step >= jobs[0].until or is_late:
                 break
-        metrics, is_bound = None, False
-        if done.evaluation is not None and not done.diverged:
-            is_bound = done.evaluation.is_bound or self._is_too_dense(program, step)
-            metrics = {**done.evaluation.metrics, TRAIN_LOSS: done.loss}
-            metrics = self._with_further_splits(program, step, metrics, is_bound)
-        reached = program.state
-        if not done.is_sparse:
-            self._check_sparse(program, job.trial, reached)
-        return TurnReport(
-            trial=job.trial,
-            state=reached,
-            step=step,
-            metrics=metrics,
-            is_bound=is_bound,
-            diverged_step=step if done.diverged else None,
-            steps_executed=step - state.step,
-            seconds=time.monotonic() - begun,
-            data_wait=data_wait() - waited,
-        )
+        further: dict[str, Mapping[int, Evaluation]] = {}
+        states, reports = program.states(), []
+        for job in jobs:
+            done, lane = last[job.trial], job.trial % self.lanes
+            reached, metrics, is_bound = states[lane], None, False
+            if done.evaluation is not None and not done.diverged:
+                is_bound = done.evaluation.is_bound or self._is_too_dense(program, step)
+                metrics = {**done.evaluation.metrics, TRAIN_LOSS: done.loss}
+                metrics = self._with_further_splits(
+                    program, lane, step, metrics, is_bound, further
+                )
+            if not done.is_sparse:
+                self._check_sparse(program, job.trial, reached)
+            reports.append(
+                TurnReport(
+                    trial=job.trial,
+                    state=reached,
+                    step=reached.step,
+                    metrics=metrics,
+                    is_bound=is_bound,
+                    diverged_step=reached.step if done.diverged else None,
+                    steps_executed=reached.step - first,
+                )
+            )
+        seconds, waited = time.monotonic() - begun, data_wait() - waited
+        return [replace(one, seconds=seconds, data_wait=waited) for one in reports]
 
     def _is_evaluated(self, job: Job, step: int) -> bool:
         """Returns whether a turn that ends at a step evaluates there."""
@@ -204,9 +222,18 @@ class TrainingRunner(Runner):
             )
 
     def _with_further_splits(
-        self, program: Program, step: int, metrics: dict[str, float], is_bound: bool
+        self,
+        program: Program,
+        lane: int,
+        step: int,
+        metrics: dict[str, float],
+        is_bound: bool,
+        found: dict[str, Mapping[int, Evaluation]],
     ) -> dict[str, float]:
-        """Returns metrics extended by those of the further splits of a step."""
+        """Returns metrics extended by those of the further splits of a step.
+
+        `found`: evaluations of all lanes by split, which this extends.
+        """
         evaluated: list[str] = []
         # The splits to evaluate may depend on the metrics of a further split.
         while asked := [
@@ -216,7 +243,9 @@ class TrainingRunner(Runner):
         ]:
             evaluated += asked
             for split in asked:
-                metrics = {**metrics, **program.evaluate(split).metrics}
+                if split not in found:
+                    found[split] = program.evaluate_lanes(split)
+                metrics = {**metrics, **found[split][lane].metrics}
         return metrics
 
     def _is_too_dense(self, program: Program, step: int) -> bool:
@@ -233,22 +262,25 @@ class TrainingRunner(Runner):
         program.check_pruned(step)
         return False
 
-    def _slice(self, slot: int, program: Program, job: Job, step: int) -> Advance:
-        """Trains a slice of at most SLICE_SECONDS."""
-        steps = min(job.until - step, self._steps_that_fit(slot))
-        indices = examples_at(
-            step,
-            steps,
-            self.order_seed(job.trial),
-            program.data.train_count,
-            program.batch_size,
-        )
-        begun, evaluates = time.monotonic(), self._is_evaluated(job, step + steps)
-        advance = program.advance(indices, evaluates)
-        if slot in self._warm and advance.evaluation is None:
-            self._learn_pace(slot, advance.steps, time.monotonic() - begun)
+    def _slice(
+        self, slot: int, program: Program, jobs: Sequence[Job], step: int
+    ) -> dict[int, Advance]:
+        """Trains a slice of at most SLICE_SECONDS; returns results by trial."""
+        steps = min(jobs[0].until - step, self._steps_that_fit(slot))
+        count, size = program.data.train_count, program.batch_size
+        indices = {
+            job.trial % self.lanes: examples_at(
+                step, steps, self.order_seed(job.trial), count, size
+            )
+            for job in jobs
+        }
+        begun, evaluates = time.monotonic(), self._is_evaluated(jobs[0], step + steps)
+        advances = program.advance_lanes(indices, evaluates)
+        done = max(advance.steps for advance in advances.values())
+        if slot in self._warm and not evaluates:
+            self._learn_pace(slot, done, time.monotonic() - begun)
         self._warm.add(slot)  # the first call includes optimization or compilation
-        return advance
+        return {job.trial: advances[job.trial % self.lanes] for job in jobs}
 
     def _steps_that_fit(self, slot: int) -> int:
         if slot not in self._pace:

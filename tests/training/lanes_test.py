@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -10,8 +11,10 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf._keras import keras
-from dps_tf.core import Goal, TrialState
-from dps_tf.training import DeviceData, Program
+from dps_tf.core import Goal, Job, TrialState
+from dps_tf.sparsity import MaskSet
+from dps_tf.training import DeviceData, Program, TrainingRunner
+from dps_tf.training import runner as runners
 from dps_tf.training.program import Loaded
 from tests.training import problems
 from tests.training.problems import Problem, same_bits
@@ -191,3 +194,109 @@ class EvaluationTest(tf.test.TestCase):
         for lane in (0, 2):
             self.assertEqual(evaluations[lane], found[lane][1].evaluation)
             self.assertNotEqual(tests[0].metrics, tests[2].metrics)
+
+
+def half(trial: int, initial: list[np.ndarray]) -> MaskSet:
+    draw = np.random.default_rng(trial).random
+    return MaskSet(tuple(np.float32(draw(v.shape) < 0.5) for v in initial), 0.5)
+
+
+class RunnerTest(tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        goal = Goal("validation/classification_error", 0.2)
+        cls.case = Case(network="mlp", optimizer="momentum", goal=goal)
+
+    def runner(self, **arguments) -> TrainingRunner:
+        return TrainingRunner([self.case.program] * 2, 11, **arguments)
+
+    def job(self, trial: int, state: TrialState | None, until: int, rate=None) -> Job:
+        rate = rate or 0.01 * (trial + 1)
+        point = {**self.case.problem.point, "learning_rate": rate}
+        return Job(trial, point, state, until)
+
+    def curves(self, groups, slice_seconds=5.0, saved=False, **arguments):
+        """Returns what is reported of each trial, and its state, by trial.
+
+        `groups`: of each turn, which trials advance together.
+        """
+        runner, untils = self.runner(**arguments), (3, 10, 11, 30)
+        states: dict[int, TrialState] = {}
+        reported: dict[int, list] = {}
+        with mock.patch.object(runners, "SLICE_SECONDS", slice_seconds):
+            for turn, (until, together) in enumerate(zip(untils, groups, strict=True)):
+                for trials in together:
+                    jobs = [self.job(t, states.get(t), until) for t in trials]
+                    for report in runner.run(turn % 2, jobs, lambda: False):
+                        state = report.state
+                        if saved:
+                            arrays = tuple(map(np.array, state.arrays))
+                            state = dataclasses.replace(state, arrays=arrays)
+                        states[report.trial] = state
+                        clean = dataclasses.replace(
+                            report, state=None, seconds=0, data_wait=0
+                        )
+                        reported.setdefault(report.trial, []).append(clean)
+        return reported, states
+
+    def assert_same(self, one, other):
+        self.assertEqual(repr(one[0]), repr(other[0]))
+        for trial, state in one[1].items():
+            self.assertTrue(same_bits(state, other[1][trial]))
+
+    def test_groups_slices_and_saved_states_change_no_bit(self):
+        for prune in (None, half):
+            alone = self.curves([[[t] for t in (0, 4, 5, 2)]] * 4, prune=prune)
+            self.assertEqual([r.step for r in alone[0][4]], [3, 10, 11, 30])
+            mixed = [
+                [[0, 4, 5], [2]],
+                [[0, 4, 2], [5]],
+                [[0], [4, 5], [2]],
+                [[2, 4, 0], [5]],
+            ]
+            for slice_seconds, saved in ((5.0, False), (0.0, False), (5.0, True)):
+                found = self.curves(mixed, slice_seconds, saved, prune=prune)
+                self.assert_same(found, alone)
+
+    def test_a_group_that_stays_together_is_not_stacked_again(self):
+        runner = self.runner()
+        reports = runner.run(
+            0, [self.job(t, None, 1) for t in (0, 4, 5)], lambda: False
+        )
+        with mock.patch.object(tf, "stack", side_effect=AssertionError):
+            jobs = [self.job(r.trial, r.state, 2) for r in reports]
+            reports = runner.run(0, jobs, lambda: False)
+            jobs = [self.job(r.trial, r.state, 3) for r in reports[1:]]
+            runner.run(0, jobs, lambda: False)
+        # A trial that is left behind holds its own arrays alone.
+        tensors, lane = reports[0].state.arrays.held
+        self.assertIsNone(lane)
+        self.assertEqual(
+            [t.shape for t in tensors],
+            [s.shape for s in self.case.program._packing.signature],
+        )
+
+    def test_a_trial_that_diverges_ends_alone_in_any_slice(self):
+        found = {}
+        for slice_seconds in (0.0, 5.0):
+            with mock.patch.object(runners, "SLICE_SECONDS", slice_seconds):
+                jobs = [self.job(0, None, 40, rate=1e12), self.job(4, None, 40)]
+                bad, good = self.runner().run(0, jobs, lambda: False)
+            (alone,) = self.runner().run(0, jobs[1:], lambda: False)
+            self.assertEqual(bad.diverged_step, bad.step)
+            self.assertLess(bad.step, 40)
+            self.assertEqual(bad.steps_executed, bad.step)
+            self.assertIsNone(bad.metrics)
+            self.assertEqual((good.step, good.metrics), (40, alone.metrics))
+            found[slice_seconds] = bad.state
+        self.assertTrue(same_bits(found[0.0], found[5.0]))
+
+    def test_further_splits_are_those_of_the_trial(self):
+        jobs = [self.job(t, None, 5) for t in (0, 4)]
+        asked = self.runner(splits_at=lambda step, metrics, is_bound: ["train"])
+        both = asked.run(0, jobs, lambda: False)
+        for job, report in zip(jobs, both, strict=True):
+            (alone,) = asked.run(0, [job], lambda: False)
+            self.assertEqual(alone.metrics, report.metrics)
+            self.assertIn("train/cross_entropy", report.metrics)

@@ -145,15 +145,15 @@ class RunnerTest(tf.test.TestCase, parameterized.TestCase):
     def test_slices_grow_to_the_pace_and_tracing_is_no_part_of_it(self):
         program = PROBLEM.program()
         steps, now = [], [0.0]
-        advance = program.advance
+        advance = program.advance_lanes
 
         def timed(rows, evaluates):
             # Five seconds for tracing, then 2^-7 for each step.
-            now[0] += len(rows) / 128 if steps else 5.0
-            steps.append(len(rows))
+            now[0] += len(rows[0]) / 128 if steps else 5.0
+            steps.append(len(rows[0]))
             return advance(rows, evaluates)
 
-        program.advance = timed
+        program.advance_lanes = timed
         runner = TrainingRunner([program], 11)
         clock = SimpleNamespace(monotonic=lambda: now[0])
         with mock.patch.object(runners, "time", clock):
