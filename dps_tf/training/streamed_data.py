@@ -61,8 +61,9 @@ class StreamedData(PlacedData):
 
     placement = "stream"
 
-    def train_batches(self, batch_size: int) -> ExampleStream:
+    def train_batches(self, batch_size: int, lanes: int = 1) -> ExampleStream:
         """Returns the training batches of a global batch size."""
+        del lanes  # There is one where data are streamed.
         share = batch_size // self._replicas
         return ExampleStream(self._dataset.step_examples, self.strategy, share)
 
