@@ -40,10 +40,17 @@ def vectorized(function: Callable[..., Any], *stacked: Any) -> Any:
     Raises:
         NoLanes: an operation has no form for lanes, or only a loop over them.
     """
-    with _rules():
-        return tf.vectorized_map(
-            lambda own: function(*own), stacked, fallback_to_while_loop=False
-        )
+    refused: list[str] = []
+    with _rules(refused):
+        try:
+            return tf.vectorized_map(
+                lambda own: function(*own), stacked, fallback_to_while_loop=False
+            )
+        except Exception:
+            # TensorFlow wraps what a rule raises in errors of several types.
+            if not refused:
+                raise
+    raise NoLanes(f"operation {refused[0]}")
 
 
 def of_lanes(function: Callable[..., Any], state: State, trial: Trial, *more: Any):
@@ -109,8 +116,8 @@ class LaneLoop(Loop):
         return [state], done, loss
 
 
-def _refuse(of: Any, *_: Any, **__: Any) -> Any:
-    raise NoLanes(f"operation {of.op_type}")
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise pfor.ConversionNotImplementedError
 
 
 def _branch(rule: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -141,11 +148,13 @@ def _bitcast(of: Any) -> Any:
 class _Rules(dict[str, Any]):
     """The rules of TensorFlow and this module, none of which loops over lanes."""
 
-    def __init__(self, given: Mapping[str, Any]):
+    def __init__(self, given: Mapping[str, Any], refused: list[str]):
+        """`refused`: gets the types of operations that have no rule."""
         own = {n: _branch(given[n]) for n in ("If", "StatelessIf", "StatelessCase")}
         own |= dict.fromkeys(("While", "StatelessWhile"), _refuse)
         own["StatelessRandomUniformFullIntV2"] = _random_bits
         super().__init__({**given, **own, "Bitcast": _bitcast})
+        self._refused = refused
 
     def get(self, name: str, default: Any = None) -> Any:
         del default
@@ -155,19 +164,20 @@ class _Rules(dict[str, Any]):
             try:
                 return rule(of)
             except (pfor.ConversionNotImplementedError, ValueError, AssertionError):
-                raise NoLanes(f"operation {name}") from None
+                self._refused.append(name)
+                raise
 
         return checked
 
 
 @contextlib.contextmanager
-def _rules() -> Iterator[None]:
+def _rules(refused: list[str]) -> Iterator[None]:
     """Lets TensorFlow vectorize with `_Rules`, and says nothing of refusals."""
     logger = tf.get_logger()
     with _LOCK:
         found = pfor._pfor_converter_registry, pfor._fallback_converter, logger.level
         logger.setLevel("CRITICAL")
-        pfor._pfor_converter_registry = _Rules(found[0])
+        pfor._pfor_converter_registry = _Rules(found[0], refused)
         pfor._fallback_converter = _refuse
         try:
             yield

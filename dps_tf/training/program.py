@@ -51,6 +51,9 @@ _NUMBERS = ("step", "steps", "wanted", "pruned")
 The seed of each lane follows, and then for each whether its trial goes on.
 """
 _IF_SOUND, _ALWAYS = 1, 2
+_MOST_LANES = 15
+_MOST_PRODUCTS = 1 << 24
+"""Most products of a batch's examples and weights for which lanes pay on CPUs."""
 _HELD = 1 << 26
 """Most bytes of a state that stays on its device between turns: a hundred fit there."""
 
@@ -375,7 +378,8 @@ class Program:
             rows = [self._packed_masks(own) for own in masks]
             self._loaded_masks = masks, self._stacked(rows)
         self._loaded = [trial.lane for trial in trials]
-        self._steps = np.full([self.lanes], trials[0].state.step)
+        (step,) = {trial.state.step for trial in trials}
+        self._steps = np.full([self.lanes], step)
         self._load_states({trial.lane: trial.state.arrays for trial in trials})
 
     def _packed_masks(self, masks: Sequence[np.ndarray] | None) -> list[tf.Tensor]:
@@ -574,3 +578,32 @@ class Program:
         if self.gradual is not None:
             arrays, own = self.state.arrays, self._counts[-1]
             self.gradual.check_reached(step, arrays, arrays[-own:])
+
+
+def lanes_for(
+    task: Task,
+    data: PlacedData,
+    batch_size: int,
+    points: int,
+    goal: Goal | None = None,
+) -> tuple[int, str]:
+    """Returns (number of lanes of a new study, why there is one or an empty text).
+
+    It follows from the network, optimizer, batch size, number of points and kind of
+    device alone, and is no power of two: the last bits of a Sobol number are the first
+    of its first metaparameter, so that trials of its best values would share few lanes.
+    On devices other than CPUs, where lanes were not measured, there is one.
+    """
+    lanes = min(_MOST_LANES, points)
+    lanes -= lanes & (lanes - 1) == 0
+    devices = data.strategy.extended.worker_devices
+    if lanes < 2 or not all("CPU" in device for device in devices):
+        return 1, ""
+    network = task.network()
+    if network.count_params() * batch_size > _MOST_PRODUCTS:
+        return 1, ""
+    try:
+        Program(task, data, batch_size, goal=goal, lanes=lanes)
+    except NoLanes as error:
+        return 1, str(error)
+    return lanes, ""

@@ -11,9 +11,10 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf._keras import keras
-from dps_tf.core import Goal, Job, TrialState
+from dps_tf.core import Goal, Job, Space, TrialState
+from dps_tf.core.space import SEQUENCES, points
 from dps_tf.sparsity import MaskSet
-from dps_tf.training import DeviceData, Program, TrainingRunner
+from dps_tf.training import DeviceData, Program, TrainingRunner, lanes_for
 from dps_tf.training import runner as runners
 from dps_tf.training.program import Loaded
 from tests.training import problems
@@ -300,3 +301,95 @@ class RunnerTest(tf.test.TestCase):
             (alone,) = asked.run(0, [job], lambda: False)
             self.assertEqual(alone.metrics, report.metrics)
             self.assertIn("train/cross_entropy", report.metrics)
+
+
+class Odd(keras.layers.Layer):
+    """A user's layer around a function of (inputs, training)."""
+
+    def __init__(self, function):
+        super().__init__()
+        self._function = function
+
+    def call(self, inputs, training=None):
+        return self._function(inputs, training)
+
+
+def by_branch(inputs, training):
+    positive = tf.reduce_mean(inputs) > 0
+    return tf.cond(positive, lambda: inputs, lambda: 2.0 * inputs)
+
+
+def by_loop(inputs, training):
+    return tf.map_fn(lambda row: 2.0 * row, inputs)
+
+
+def by_draws(inputs, training):
+    # TensorFlow's rule for it is a loop over lanes.
+    seed = tf.cast(inputs[0, :2], tf.int32)
+    return inputs + tf.raw_ops.StatelessRandomUniform(shape=[5], seed=seed)
+
+
+def when_evaluated(inputs, training):
+    return inputs if training else inputs + tf.linalg.qr(inputs).q
+
+
+def of(*layers):
+    inputs = hidden = keras.Input([8, 8, 1])
+    for layer in layers:
+        hidden = layer(hidden)
+    hidden = keras.layers.Flatten()(hidden)
+    return keras.Model(inputs, keras.layers.Dense(10)(hidden))
+
+
+def odd(function):
+    layers = keras.layers
+    return of(layers.Flatten(), layers.Dense(5), Odd(function))
+
+
+class LanesForTest(tf.test.TestCase, parameterized.TestCase):
+    def found(self, points=100, build=None, **arguments):
+        problem = Problem(problems.DIGITS, **arguments)
+        task = problem.task
+        if build is not None:
+            task = dataclasses.replace(task, network=build)
+        data = DeviceData(task.dataset, problems.one_device())
+        return lanes_for(task, data, problem.batch_size, points)
+
+    def test_most_lanes_are_no_power_of_two_and_no_more_than_points(self):
+        for count, lanes in ((1, 1), (2, 1), (3, 3), (8, 7), (15, 15), (100, 15)):
+            self.assertEqual(self.found(count), (lanes, ""))
+
+    def test_large_batches_have_one_lane(self):
+        self.assertEqual(self.found(batch_size=1 << 20), (1, ""))
+
+    @parameterized.named_parameters(
+        ("branch", lambda: odd(by_branch), "If"),
+        ("loop", lambda: odd(by_loop), "While"),
+        ("draws", lambda: odd(by_draws), "StatelessRandomUniform"),
+        ("when evaluated", lambda: odd(when_evaluated), "Qr"),
+        ("convolution", lambda: of(keras.layers.Conv2D(3, 3)), "Conv2D"),
+        (
+            "recurrent",
+            lambda: of(keras.layers.Reshape([8, 8]), keras.layers.LSTM(4)),
+            "While",
+        ),
+    )
+    def test_an_operation_without_a_form_in_lanes_is_named(self, build, name):
+        lanes, why = self.found(build=build)
+        self.assertEqual(lanes, 1)
+        self.assertIn(name, why)
+
+    def test_an_optimizer_without_a_form_in_lanes_is_named(self):
+        lanes, why = self.found(optimizer="soap")
+        self.assertEqual(lanes, 1)
+        self.assertRegex(why, "Qr|If")
+
+    def test_sobol_points_of_the_best_rates_use_all_lanes(self):
+        """Why the number of lanes is no power of two: the upper 40 % diverge."""
+        tuned = Space.from_dict(dict.fromkeys(("a", "b"), ("linear", 0.0, 1.0)))
+        for sequence in SEQUENCES:
+            drawn = points(tuned, sequence, 1, 100)
+            kept = [i for i, point in enumerate(drawn) if point["a"] < 0.6]
+            used = {lanes: {i % lanes for i in kept} for lanes in (15, 16)}
+            self.assertLen(used[15], 15)
+            self.assertLess(len(used[16]), 12)
