@@ -419,8 +419,8 @@ class Program:
         is_pruned = any(own is not None for own in masks)
         runs = np.zeros([self.lanes], np.int64)
         runs[list(lanes)] = 1
-        numbers = self._steps[list(lanes)].max(), steps, wanted, is_pruned
-        numbers = np.concatenate([np.array(numbers, np.int64), self._seeds, runs])
+        shared = np.array([self._steps[list(lanes)].max(), steps, wanted, is_pruned])
+        numbers = np.concatenate([shared.astype(np.int64), self._seeds, runs])
         return [self._state, packed, self._point, numbers]
 
     @property

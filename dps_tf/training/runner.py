@@ -167,7 +167,8 @@ class TrainingRunner(Runner):
     ) -> list[TurnReport]:
         """Trains to the jobs' evaluation, divergence, `stop` or TURN_SECONDS."""
         begun, waited = time.monotonic(), data_wait()
-        program, last = self._programs[slot], {}
+        program = self._programs[slot]
+        last: dict[int, Advance] = {}
         self._load(program, jobs)
         first = step = jobs[0].state.step if jobs[0].state else 0
         running = list(jobs)
