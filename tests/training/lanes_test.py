@@ -11,8 +11,8 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf._keras import keras
-from dps_tf.core import Goal, Job, Space, TrialState
-from dps_tf.core.space import SEQUENCES, points
+from dps_tf.core import Goal, Job, Space, TrialState, points
+from dps_tf.core.space import SEQUENCES
 from dps_tf.sparsity import MaskSet
 from dps_tf.training import DeviceData, Program, TrainingRunner, lanes_for
 from dps_tf.training import runner as runners
