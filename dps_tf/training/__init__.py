@@ -6,6 +6,7 @@ import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lin
 from dps_tf.training.callback import StepsToResult
 from dps_tf.training.device_data import DeviceData, PlacedData
 from dps_tf.training.device_memory import explain
+from dps_tf.training.lanes import NoLanes
 from dps_tf.training.local_workers import check_shares
 from dps_tf.training.program import Program, Task, lanes_for
 from dps_tf.training.runner import TrainingRunner
