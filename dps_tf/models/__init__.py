@@ -24,6 +24,7 @@ from dps_tf.models.structure import (
     check_functional,
     check_link,
     check_logits,
+    code_hash,
     structure_hash,
 )
 
@@ -32,6 +33,7 @@ __all__ = [
     "build",
     "check_link",
     "check_logits",
+    "code_hash",
     "in_precision",
     "initial_point",
     "register",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import functools
 import hashlib
 import inspect
 import json
@@ -41,12 +43,26 @@ def structure_hash(network: keras.Model) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def code_hash(part: Any) -> str:
+    """Returns 64 hexadecimal digits that change with the code of a part of a workload.
+
+    The part is a function, an object, or a dataclass or list of such. The hash includes
+    what that of `structure_hash` does. It is '' where all code is of the libraries.
+    """
+    structure = _Structure()
+    text = json.dumps(structure.of_value(part), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest() if structure.functions else ""
+
+
 class _Structure:
-    """Turns a network into JSON values; layers are numbered by their place in it."""
+    """Turns a network into JSON values; layers are numbered by their place in it.
+
+    `functions` holds the code outside of the libraries that was met.
+    """
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
-        self._functions: set[types.CodeType] = set()
+        self.functions: set[types.CodeType] = set()
 
     def of_model(self, model: keras.Model) -> Any:
         for layer in model.layers:
@@ -54,7 +70,7 @@ class _Structure:
         return {
             "class": self._of_class(type(model)),
             "layers": [self._of_layer(layer) for layer in model.layers],
-            "outputs": self._of_value(getattr(model, "output_names", None)),
+            "outputs": self.of_value(getattr(model, "output_names", None)),
         }
 
     def _of_layer(self, layer: keras.layers.Layer) -> Any:
@@ -64,7 +80,7 @@ class _Structure:
             "trainable": layer.trainable,
             "nodes": [
                 [self._names.get(node.layer.name) for node in nodes.parent_nodes]
-                + [self._of_value(nodes.call_args), self._of_value(nodes.call_kwargs)]
+                + [self.of_value(nodes.call_args), self.of_value(nodes.call_kwargs)]
                 for nodes in layer.inbound_nodes
             ],
         }
@@ -73,7 +89,7 @@ class _Structure:
         if isinstance(layer, keras.layers.Lambda):
             # Its configuration holds compiled code, with paths and line numbers.
             parts = layer.function, layer.arguments
-            return {**common, "function": self._of_value(parts)}
+            return {**common, "function": self.of_value(parts)}
         return {**common, "config": self._of_config(layer)}
 
     def _of_config(self, value: Any) -> Any:
@@ -82,7 +98,7 @@ class _Structure:
         except NotImplementedError:
             return None
         config.pop("name", None)
-        return self._of_value(config)
+        return self.of_value(config)
 
     def _of_class(self, kind: type) -> Any:
         """Returns the name of a class and, outside of libraries, its methods."""
@@ -97,7 +113,7 @@ class _Structure:
         bases = [self._of_class(base) for base in kind.__bases__]
         return [kind.__qualname__, methods, bases]
 
-    def _of_value(self, value: Any) -> Any:
+    def of_value(self, value: Any) -> Any:
         if value is None or isinstance(value, bool | int):
             return value
         if isinstance(value, str):
@@ -105,9 +121,9 @@ class _Structure:
         if isinstance(value, float):
             return repr(value)
         if isinstance(value, Mapping):
-            return {str(key): self._of_value(item) for key, item in value.items()}
+            return {str(key): self.of_value(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self._of_value(item) for item in value]
+            return [self.of_value(item) for item in value]
         if isinstance(value, tf.DType | np.dtype):
             return value.name
         if isinstance(value, tf.TensorShape):
@@ -117,24 +133,35 @@ class _Structure:
     def _of_object(self, value: Any) -> Any:
         if _is_symbolic(value):
             return ["tensor", str(value.shape), value.dtype.name]
-        if isinstance(value, np.ndarray | np.generic | tf.Tensor):
+        if isinstance(value, np.ndarray | np.generic | tf.Tensor) and not (
+            tf.is_symbolic_tensor(value)
+        ):
             array = np.asarray(value)
             digest = hashlib.sha256(array.tobytes()).hexdigest()
             return ["array", list(array.shape), array.dtype.name, digest]
         if inspect.ismethod(value):
-            return self._of_value(value.__func__)
+            return self.of_value(value.__func__)
         if inspect.isfunction(value):
             return self._of_function(value)
         if isinstance(value, type):
             return self._of_class(value)
         if hasattr(value, "get_config"):
             return [self._of_class(type(value)), self._of_config(value)]
-        return getattr(value, "__qualname__", type(value).__qualname__)
+        if isinstance(value, functools.partial):
+            return self.of_value([value.func, value.args, value.keywords])
+        if dataclasses.is_dataclass(value):
+            held = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+            return [self._of_class(type(value)), self.of_value(held)]
+        if hasattr(value, "__qualname__") or _is_library(type(value)):
+            return getattr(value, "__qualname__", type(value).__qualname__)
+        return self._of_class(type(value))
 
     def _of_function(self, function: Callable[..., Any]) -> Any:
-        if _is_library(function) or function.__code__ in self._functions:
-            return f"{function.__module__}.{function.__qualname__}"
-        self._functions.add(function.__code__)
+        if _is_library(function) or function.__code__ in self.functions:
+            name = f"{function.__module__}.{function.__qualname__}"
+            own = _wrapped(function) if _is_library(function) else []
+            return [name, self.of_value(own)] if own else name
+        self.functions.add(function.__code__)
         try:
             read = inspect.getclosurevars(function)
             names = {**read.globals, **read.nonlocals}
@@ -142,9 +169,9 @@ class _Structure:
             names = {}
         return [
             _source(function),
-            self._of_value(function.__defaults__),
-            self._of_value(function.__kwdefaults__),
-            {name: self._of_value(value) for name, value in sorted(names.items())},
+            self.of_value(function.__defaults__),
+            self.of_value(function.__kwdefaults__),
+            {name: self.of_value(value) for name, value in sorted(names.items())},
         ]
 
 
@@ -159,13 +186,18 @@ def _is_library(value: Any) -> bool:
     return str(value.__module__).partition(".")[0] in _LIBRARIES
 
 
+def _wrapped(function: Callable[..., Any]) -> list[Any]:
+    """Returns the functions outside of libraries that a library's function holds."""
+    held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    return [x for x in held if inspect.isfunction(x) and not _is_library(x)]
+
+
 def _source(function: Callable[..., Any]) -> str:
     """Returns a function's source without comments and layout, or its compiled form."""
     try:
         text = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
-        code = function.__code__
-        return repr((code.co_code, code.co_consts, code.co_names))
+        return _compiled(function.__code__)
     try:
         tree = ast.parse(text)
     except SyntaxError:  # a lambda in the middle of a longer expression
@@ -174,6 +206,15 @@ def _source(function: Callable[..., Any]) -> str:
         if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     return ast.unparse(tree)
+
+
+def _compiled(code: types.CodeType) -> str:
+    """Returns compiled code as text that is the same in every process."""
+    constants = [
+        _compiled(value) if isinstance(value, types.CodeType) else repr(value)
+        for value in code.co_consts
+    ]
+    return repr((code.co_code, constants, code.co_names))
 
 
 def check_functional(

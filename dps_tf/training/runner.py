@@ -108,15 +108,38 @@ class TrainingRunner(Runner):
             values = masked(program.network, values, masks)
         return program.fresh_state(values)
 
-    def try_step(self, point: Mapping[str, float]) -> None:
-        """Makes the first step of trial 0 at a point, and discards the result.
+    def try_step(self, point: Mapping[str, float], slot: int = 0) -> list[np.ndarray]:
+        """Makes the first step of trial 0 at a point, and keeps nothing.
 
         Errors of a trial's initial point, pruning or step are raised here, before any
-        trial is run.
+        trial is run. Returns its loss and metrics, and what it changed of the state.
         """
-        jobs = [Job(0, point, None, 1)]
-        self._load(self._programs[0], jobs)
-        self._slice(0, self._programs[0], jobs, 0)
+        program = self._programs[slot]
+        begun = self._begin(program, 0)
+        jobs = [Job(0, point, begun, 1)]
+        self._load(program, jobs)
+        done = self._slice(slot, program, jobs, 0)[0]
+        metrics = done.evaluation.metrics.values() if done.evaluation else ()
+        pairs = zip(program.states()[0].arrays, begun.arrays, strict=True)
+        changes = [np.asarray(x, np.float64) - np.asarray(y) for x, y in pairs]
+        return [np.array([done.loss, *metrics]), *changes]
+
+    def check_repeats(self, point: Mapping[str, float]) -> None:
+        """Raises UserError unless two programs of the same make the same first step.
+
+        On a CPU the numbers are the same to the bit; elsewhere sums may round.
+        """
+        first, again = (self.try_step(point, slot) for slot in (0, 1))
+        is_cpu = "CPU" in str(self._programs[0].strategy.extended.worker_devices)
+        off = [float(np.linalg.norm(x - y)) for x, y in zip(first, again, strict=True)]
+        sizes = [0.0 if is_cpu else 0.1 * float(np.linalg.norm(x)) for x in first]
+        # Where both are NaN, nothing can be told.
+        if any(a > b for a, b in zip(off, sizes, strict=True)):
+            raise UserError(
+                "a first step, built twice, gives two results: parts of your own "
+                "(network, loss, optimizer, ...) must depend on their arguments alone, "
+                "and on no counter, variable or random number."
+            )
 
     def step_seconds(self, point: Mapping[str, float], limit: float) -> float:
         """Returns the seconds of a step of trial 0 at a point; no state is kept.

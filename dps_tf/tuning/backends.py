@@ -109,19 +109,26 @@ class TrainedBackend:
         if note not in self._said:
             self._say(note)
             self._said.add(note)
-        return PreparedStudy(
-            runner=TrainingRunner(
-                programs, cell.seed, workload.order, prune, study.splits_at
-            ),
-            environment=environment(machine.replicas),
-            training_inputs={
-                "training_examples": len(dataset.train),
-                "validation_examples": len(dataset.validation),
-                "content_hash": dataset.content_hash,
-                NETWORK: structure_hash(programs[0].network),
-            },
-            study=study,
-        )
+        trained = workload.order, prune, study.splits_at
+        runner = TrainingRunner(programs, cell.seed, *trained)
+        inputs = {
+            "training_examples": len(dataset.train),
+            "validation_examples": len(dataset.validation),
+            "content_hash": dataset.content_hash,
+            NETWORK: structure_hash(programs[0].network),
+            **build.codes_of(study, dataset),
+        }
+        kind = json.dumps([inputs, cell.sparsity_method, study.precision])
+        if kind not in self._said and build.is_own(study, dataset):
+            build.check_same(workload, dataset)
+            pair = list(programs[:2])
+            if len(pair) < 2:
+                pair += self._one_slot.programs(study, dataset)
+            twice = TrainingRunner(pair, cell.seed, *trained)
+            twice.check_repeats(workload.draw(cell.seed, 1)[0])
+            self._said.add(kind)
+        here = environment(machine.replicas)
+        return PreparedStudy(runner, here, inputs, study=study)
 
     def try_out(
         self, studies: Sequence[StudySpecification], built: Sequence[StudySpecification]
@@ -143,14 +150,14 @@ class TrainedBackend:
         return max(runs, default=0.0)
 
     def scratch_runner(
-        self, study: StudySpecification, scores: str | None = None
+        self, study: StudySpecification, scores: str | None = None, slots: int = 1
     ) -> TrainingRunner:
-        """Returns a runner with one slot that writes no files but scores.
+        """Returns a runner that writes no files but scores.
 
         `scores` is their folder on this machine; None keeps no scores.
         """
         dataset = build.load_dataset(study.workload, self._options.data_dir)
-        programs = self._one_slot.programs(study, dataset)
+        programs = [self._one_slot.programs(study, dataset)[0] for _ in range(slots)]
         prune = None
         if study.cell.sparsity > 0:
             prune = build.Pruner(study, dataset, scores, LocalFiles())
@@ -159,14 +166,15 @@ class TrainedBackend:
     def _try_step(self, study: StudySpecification, scores: str) -> float:
         workload, cell = study.workload, study.cell
         try:
-            build.check_same(
-                workload, build.load_dataset(workload, self._options.data_dir)
-            )
-            runner = self.scratch_runner(study, scores)
+            dataset = build.load_dataset(workload, self._options.data_dir)
+            build.check_same(workload, dataset)
+            is_own = build.is_own(study, dataset)
+            runner = self.scratch_runner(study, scores, 1 + is_own)
             begun = time.monotonic()
             runner.provenance(0)
             pruning = time.monotonic() - begun
-            runner.try_step(workload.draw(cell.seed, 1)[0])
+            point = workload.draw(cell.seed, 1)[0]
+            (runner.check_repeats if is_own else runner.try_step)(point)
         except UserError:
             raise
         except Exception as error:

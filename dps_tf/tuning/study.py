@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dps_tf.core import Backend, PreparedStudy, StudyResult, StudySpecification
@@ -21,6 +21,7 @@ from dps_tf.store.study_tables import study_tables
 from dps_tf.tuning.driver import StudyDriver
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.progress import StudyProgress
+from dps_tf.tuning.trained_on import TrainedOn
 
 if TYPE_CHECKING:
     from keras_tuner import Oracle
@@ -51,6 +52,7 @@ class RunContext:
             may have taken over the study.
         progress: shows the progress of the study.
         say: prints a sentence for the user.
+        trained_on: data and code of the other cells, which have to be the same.
     """
 
     stop: StopRequest
@@ -58,6 +60,7 @@ class RunContext:
     guard: Callable[[], None] = lambda: None
     progress: StudyProgress | None = None
     say: Callable[[str], None] = print
+    trained_on: TrainedOn = field(default_factory=TrainedOn)
 
 
 def run_study(
@@ -98,6 +101,7 @@ def _open(
     context: RunContext,
 ) -> StudyRecord:
     """Returns the record of a study, with a new session in it."""
+    context.trained_on.add(prepared.study, prepared.training_inputs)
     record = open_study(
         files,
         layout,

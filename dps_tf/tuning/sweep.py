@@ -35,6 +35,7 @@ from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.progress import Forecast, Forecaster, StudyProgress, no_forecast
 from dps_tf.tuning.study import RunContext, is_finished, run_study
+from dps_tf.tuning.trained_on import TrainedOn
 
 _WAIT_SECONDS = 0.5
 """Seconds between two looks at cells that other processes have."""
@@ -97,6 +98,7 @@ class Sweep:
         self._layout = SweepLayout(self.options.sweep_dir)
         self._locks: dict[str, Lock] = {}
         self._forecast: Forecast | None = None
+        self._trained_on = TrainedOn()
         self.outcome = SweepOutcome()
 
     def run(self, gin_text: str) -> SweepOutcome:
@@ -166,7 +168,8 @@ class Sweep:
             self.say(note)
         for study in self.specification.studies:
             cell = self._cell(study)
-            check_continues(StudyReader(self.files, cell), study)
+            check_continues(reader := StudyReader(self.files, cell), study)
+            self._trained_on.add_closed(reader)
             if not is_finished(self.files, cell, study):
                 self.backend_of(study).check_data(study)
 
@@ -259,6 +262,7 @@ class Sweep:
                 allow_other_machine=self.options.allow_other_machine,
                 guard=lock.check,
                 progress=progress,
+                trained_on=self._trained_on,
                 say=self.say,
             )
             backend = self.backend_of(study)

@@ -1,0 +1,222 @@
+"""Own parts are functions of their arguments, and stay the same over a sweep."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import dps_tf
+from dps_tf import data, models, objectives, optim
+from dps_tf._keras import keras
+from dps_tf.core import UserError
+from dps_tf.models import code_hash
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(60, 4)).astype(np.float32)
+Y = (X[:, 0] > 0).astype(np.int32)
+METRICS = objectives.build().metrics
+NUMBERS = itertools.count()
+
+
+def always(value):
+    return lambda *_: value
+
+
+def counter():
+    count = itertools.count(1)
+    return lambda: float(next(count))
+
+
+def variable():
+    held = tf.Variable(1.0)
+    return lambda: held.assign_add(1.0)
+
+
+IMPURE = {
+    "counter": counter,
+    "numpy": lambda: lambda: float(np.random.uniform()),  # noqa: NPY002
+    "variable": variable,
+}
+
+
+def cross_entropy(labels, outputs):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs)
+
+
+def network(factor, input_shape, classes):
+    inputs = keras.Input(input_shape)
+    scaled = keras.layers.Lambda(lambda x: x * factor())(inputs)
+    return keras.Model(inputs, keras.layers.Dense(classes)(scaled))
+
+
+def objective(factor):
+    def loss(labels, outputs, point):
+        return factor() * cross_entropy(labels, outputs)
+
+    return objectives.Objective(loss, METRICS)
+
+
+def source(factor, data_dir=None):
+    def scaled(inputs, labels, draws):
+        return inputs if draws is None else inputs * factor(), labels
+
+    return data.Source(X, Y, 2, 12, transform=scaled)
+
+
+def rule(factor):
+    def update(gradient, slots, weight, point, step):
+        return weight - factor() * point["rate"] * gradient, slots
+
+    return optim.Rule(update)
+
+
+def schedule(factor):
+    return optim.Schedule({}, lambda p, step: p["learning_rate"] * factor())
+
+
+PARTS = {
+    "network": lambda n, f: models.register(n, lambda s, c: network(f, s, c)),
+    "objective": lambda n, f: objectives.register(n, lambda: objective(f)),
+    "dataset": lambda n, f: data.register(n, lambda data_dir: source(f)),
+    "optimizer": lambda n, f: optim.register(n, rule(f)),
+    "learning_rate_schedule": lambda n, f: optim.register_schedule(n, schedule(f)),
+}
+KINDS = [
+    *((part, "numpy") for part in ("network", "objective", "dataset", "optimizer")),
+    *(("optimizer", kind) for kind in ("counter", "variable")),
+    *(("objective", kind) for kind in ("counter", "variable")),
+]
+
+
+def values_of(part, factor):
+    """Values of a sweep in which one part is of this program."""
+    name = f"own_{part}_{next(NUMBERS)}"
+    PARTS[part](name, factor)
+    data.register("own_rows", plain)
+    return {
+        "workload.name": "own",
+        "workload.dataset": "own_rows",
+        "workload.network": "mlp",
+        "workload.network_arguments": {"widths": (3,)},
+        "workload.optimizer": "sgd",
+        "workload.space": {"learning_rate": ("log", 0.1, 1.0)},
+        "workload.points": 1,
+        "workload.step_budget": 2,
+        "evaluation.steps": 1,
+        "goal.metric": "validation/classification_error",
+        "goal.threshold": 0.0,
+        "sweep.batch_sizes": (8,),
+        **({"workload.network_arguments": {}} if part == "network" else {}),
+        f"workload.{part}": name,
+    }
+
+
+def plain(data_dir):
+    return data.Source(X, Y, 2, 12)
+
+
+def curves(directory, values):
+    return dps_tf.run(dps_tf.sweep(values=values), directory, slots=1).curves
+
+
+@pytest.mark.parametrize(("part", "kind"), KINDS)
+def test_a_part_that_is_no_function_is_refused_before_any_trial(part, kind, tmp_path):
+    directory = tmp_path / "sweep"
+    values = values_of(part, IMPURE[kind]())
+    with pytest.raises(UserError, match="a first step, built twice, gives two results"):
+        curves(directory, values)
+    assert not list(directory.rglob("study.json"))
+
+
+def test_a_part_that_is_a_function_has_the_numbers_of_a_shipped_one(tmp_path):
+    found = [
+        curves(tmp_path / part, values_of(part, always(1.0)))
+        for part in ("optimizer", "objective", "learning_rate_schedule")
+    ]
+    columns = ["step", "validation/cross_entropy", "train/loss"]
+    for own in found[1:]:
+        np.testing.assert_array_equal(own[columns], found[0][columns])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", PARTS)
+def test_a_sweep_is_not_extended_with_changed_code(part, tmp_path):
+    held = {"factor": 1.0}
+    values = values_of(part, lambda: held["factor"])
+    curves(tmp_path, values)
+    held["factor"] = 0.5
+    more = {**values, "sweep.batch_sizes": (8, 16)}
+    words = {"dataset": "transform", "learning_rate_schedule": "schedule"}
+    told = f"b16.* another {words.get(part, part)} than .*b8"
+    with pytest.raises(UserError, match=told):
+        curves(tmp_path, more)
+    held["factor"] = 1.0
+    assert set(curves(tmp_path, more)["batch_size"]) == {8, 16}
+
+
+@pytest.mark.slow
+def test_a_sweep_is_not_extended_with_other_data(tmp_path):
+    def register(seed):
+        def shuffled(data_dir):
+            order = np.random.default_rng(seed).permutation(60)
+            return data.Source(X[order], Y[order], 2, 12)
+
+        shuffled.__qualname__ = "shuffled"  # Defined again, so that it is called again.
+        data.register("shuffled_rows", shuffled)
+
+    values = values_of("optimizer", always(1.0))
+    values["workload.dataset"] = "shuffled_rows"
+    register(0)
+    curves(tmp_path, values)
+    register(1)
+    with pytest.raises(UserError, match="another data than"):
+        curves(tmp_path, {**values, "sweep.batch_sizes": (8, 16)})
+
+
+TEXT = "def f(x):\n    '''A comment.'''\n    return [y * {factor} for y in x]\n"
+
+
+def defined(factor):
+    """A function without a source, such as one of `python -c`."""
+    names = {"__name__": "somewhere"}
+    exec(TEXT.format(factor=factor), names)
+    return names["f"]
+
+
+def test_code_without_a_source_has_the_same_hash_in_every_process():
+    assert code_hash(defined(2)) == code_hash(defined(2)) != code_hash(defined(3))
+
+
+class Doubling:
+    factor = 2.0
+
+    def __call__(self, inputs):
+        return inputs * 2.0
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        (rule(always(1.0)), rule(always(2.0))),
+        (objective(always(1.0)), objective(always(2.0))),
+        (functools.partial(defined(1), 1), functools.partial(defined(1), 2)),
+        ([cross_entropy, 1], [cross_entropy, 2]),
+        (
+            objectives.Objective(cross_entropy, METRICS, weights=always(1.0)),
+            objectives.Objective(cross_entropy, METRICS, weights=always(2.0)),
+        ),
+    ],
+)
+def test_a_change_inside_of_a_part_is_seen(first, other):
+    assert code_hash(first) and code_hash(other)
+    assert code_hash(first) != code_hash(other)
+
+
+def test_an_object_has_the_code_of_its_class_and_shipped_parts_have_none():
+    assert code_hash(Doubling()) == code_hash(Doubling())
+    shipped = [optim.OPTIMIZERS["adam"], optim.SCHEDULES["linear"], objectives.build()]
+    assert [code_hash(part) for part in [*shipped, None, data.Flip()]] == [""] * 5
