@@ -165,12 +165,12 @@ def _runs(metric: str) -> Runs:
     options: dict[str, Any] = {
         **columns,
         "rename": _pairs("rename", _RENAME.value),
-        "steps_per_report": _STEPS_PER_REPORT.value,
-        "first_report": _FIRST_REPORT.value,
     }
+    counted = (_STEPS_PER_REPORT, _FIRST_REPORT)
+    options |= {flag.name: flag.value for flag in counted if flag.present}
     if _FORMAT.value == "optuna":
         study = load_optuna(_READ.value, _STUDY.value)
-        for flag in (_STEPS_PER_REPORT, _FIRST_REPORT):
+        for flag in counted:
             if not flag.present:
                 raise UserError(
                     f"--{flag.name} is missing: Optuna numbers reports, and not the "

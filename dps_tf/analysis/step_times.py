@@ -125,16 +125,18 @@ def step_time_model(table: pd.DataFrame, devices: int) -> StepTimes:
             f"; {devices} devices are assumed to share a batch evenly and to exchange "
             "gradients in no time, so real ones are slower"
         )
-    used = table[table["devices"] == measured]
+    used = table[table["devices"] == measured].sort_values(["batch_size", "seconds"])
     share = used["batch_size"].to_numpy(np.float64) / measured
     seconds = used["seconds"].to_numpy(np.float64)
-    price = (
-        float(np.median(used[PRICE]) / measured * devices) if PRICE in used else None
-    )
+    prices = np.unique(used[PRICE]) if PRICE in used else []
+    if len(prices) > 1:
+        raise UserError(
+            f"the table of step times has prices from {prices[0]:g} to {prices[-1]:g} "
+            f"for {measured} device(s): give one price, of an hour of all of them."
+        )
+    price = float(prices[0] / measured * devices) if len(prices) else None
     law = posteriors([Observations.of(1 / share, seconds)])[0].draws(DRAWS)
-    median = used.groupby("batch_size")["seconds"].median()
-    expected = np.median(law.steps(measured / median.index.to_numpy()), axis=0)
-    misfit = _misfit(median.index, median.to_numpy(np.float64), expected)
+    misfit = _misfit(used, np.median(law.steps(1 / share), axis=0))
     return StepTimes(devices, f"{assumption}.", price, misfit, law)
 
 
@@ -148,8 +150,12 @@ def measured_devices(table: pd.DataFrame) -> list[int]:
     return [int(n) for n in sizes.index[sizes >= MINIMUM_SIZES]]
 
 
-def _misfit(sizes: pd.Index, seconds: Floats, expected: Floats) -> str:
-    """Returns how seconds at ascending batch sizes contradict what is expected."""
+def _misfit(used: pd.DataFrame, expected: Floats) -> str:
+    """Returns how seconds, by ascending batch size, contradict what is expected.
+
+    A time that is repeated counts each time, as two kinds of devices may be in a table.
+    """
+    sizes, seconds = used["batch_size"].to_numpy(), used["seconds"].to_numpy(np.float64)
     most = np.maximum.accumulate(seconds)
     off = np.maximum(most / seconds, np.exp(np.abs(np.log(seconds / expected))))
     at = int(np.argmax(off))

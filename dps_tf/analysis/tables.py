@@ -69,7 +69,7 @@ def with_axes(frame: pd.DataFrame, axes: Iterable[str]) -> pd.DataFrame:
 
 
 def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:
-    """Raises UserError unless it is a table and has the columns."""
+    """Raises UserError unless it is a table and has the columns, each once."""
     if not isinstance(frame, pd.DataFrame):
         raise UserError(
             f"the table {table} is a {type(frame).__name__}: give a DataFrame, such "
@@ -81,6 +81,8 @@ def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:
                 f"the table {table} has no column {column!r}: "
                 f"{near_matches(column, map(str, frame.columns))}."
             )
+    for column in frame.columns[frame.columns.duplicated()]:
+        raise UserError(f"the table {table} has two columns {column!r}: leave one.")
 
 
 def numbers(column: pd.Series) -> pd.Series:

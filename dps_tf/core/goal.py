@@ -35,7 +35,8 @@ _NAMES = (
 )
 """Direction, largest value, and the words at the end of a metric's name that tell."""
 _TURNED = re.compile(
-    r"(^1|(^|_)(neg|negat\w+|flipped|minus|inverse|inverted|reciprocal))_"
+    r"(^1|(^|_)(neg|negat\w+|flipped|(one_?)?minus|inv|inverse|inverted|reciprocal|non|"
+    r"not|anti|complement))_"
 )
 
 

@@ -139,6 +139,36 @@ def test_step_times_that_fall_with_the_batch_are_refused_with_both_sizes():
 
 
 @settings(max_examples=5, deadline=None)
+@given(st.lists(st.sampled_from([0.0, 1.0, 2.0, 1e3]), min_size=5, max_size=5))
+def test_some_devices_have_one_price(prices):
+    table = times(price=prices)
+    if len(set(prices)) == 1:
+        assert not recommend(POINTS, table, 1).abstains
+        return
+    told = f"prices from {min(prices):g} to {max(prices):g} for 1 device"
+    with pytest.raises(UserError, match=told):
+        recommend(POINTS, table, 1)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.2, 3.0, 10.0])
+def test_two_kinds_of_devices_are_no_measurement(factor):
+    other = times(gpu="B")
+    table = pd.concat([times(gpu="A"), other.assign(seconds=other.seconds * factor)])
+    found = recommend(POINTS, table, 1)
+    assert ("a step takes" in found.abstains) == (factor >= 3)
+
+
+def test_columns_come_once_and_noise_is_finite():
+    twice = pd.concat([TABLE, TABLE[["steps_to_result"]]], axis=1)
+    noisy = TABLE.assign(noise=np.inf)
+    for read in (fit_table, lambda given: predict(given, [48])):
+        with pytest.raises(UserError, match="two columns 'steps_to_result'"):
+            read(twice)
+        with pytest.raises(UserError, match="noise is inf in row 1"):
+            read(noisy)
+
+
+@settings(max_examples=5, deadline=None)
 @given(few=st.integers(1, 2), asked=st.sampled_from([1, 2, 4, 8, 16]))
 def test_the_devices_with_three_batch_sizes_answer(few, asked):
     """Two sizes on one device and three on eight answer for eight and more."""

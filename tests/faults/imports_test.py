@@ -139,13 +139,31 @@ def test_a_metric_in_percent_meets_no_goal_on_a_share(tmp_path, metric, values):
     assert row["steps_to_result"] == 3
 
 
-@pytest.mark.parametrize("name", ["negated_loss", "flipped_loss", "inverted_accuracy"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("negated_loss", "flipped_loss", "inverted_accuracy", "inv_loss"),
+        *("non_accuracy", "anti_accuracy", "complement_accuracy"),
+        *("oneminus_accuracy", "one_minus_accuracy", "1_minus_f1"),
+    ],
+)
 def test_a_turned_metric_is_asked_for_its_direction(name):
     with pytest.raises(UserError, match="give direction"):
         Goal(f"validation/{name}", 0.1)
 
 
 # TensorBoard
+
+
+@pytest.mark.parametrize("options", [{}, {"first_report": 0}])
+def test_epochs_of_keras_are_no_updates(tmp_path, options):
+    path = tmp_path / "logs" / "a" / "validation" / "tfevents.1"
+    write_log(path, [(0, 0.5), (1, 0.05)], "epoch_error")
+    with pytest.raises(UserError, match="'epoch_error', by which Keras numbers epochs"):
+        from_tensorboard(tmp_path / "logs", batch_size=8, **options)
+    options = {"steps_per_report": 10, "first_report": 0}
+    runs = from_tensorboard(tmp_path / "logs", batch_size=8, **options)
+    assert written(runs, tmp_path)[0]["steps_to_result"] == 20
 
 
 @pytest.mark.parametrize("restart", [41, 61, 201])
@@ -614,6 +632,22 @@ def test_a_step_that_a_float_rounds_is_refused(tmp_path, step):
 def test_a_history_states_its_own_steps(option):
     with pytest.raises(UserError, match=f"leave {option} out"):
         from_keras({"a": history_of([1], [0.5])}, batch_size=8, **{option: 10})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epoch": [0, 1, 0, 1]}, "do not go up"),
+        ({"epoch": [1, 0, 2, 3]}, "do not go up"),
+        ({"history": {"val_error": [[0.5, 0.4]] * 4}}, "several numbers in one value"),
+    ],
+)
+def test_a_history_is_of_one_fit_and_of_numbers(changes, message):
+    history = history_of([1] * 4, [0.5, 0.3, 0.2, 0.05])
+    for name, value in changes.items():
+        setattr(history, name, value)
+    with pytest.raises(UserError, match=message):
+        from_keras({"a": history}, batch_size=8)
 
 
 @pytest.mark.parametrize("lost", range(1, 4))

@@ -50,7 +50,8 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
     `eval` and the like inside of a run or around all runs, the folders of
     `add_scalars`, and the one of `add_hparams`, whose values are metaparameters (its
     metrics, which have no step, are left out). Keras numbers epochs from 0: give
-    `steps_per_report` and `first_report=0` then. Events after a restart mark replace
+    `steps_per_report` and `first_report=0` for its tags, which begin with `epoch_`.
+    Events after a restart mark replace
     those of its step and later, as TensorBoard shows them. A run with a file that is
     damaged, or ends within a record, counts as cut off at that place. Notes say so.
     Event files do not record whether any other run was cut off: state it by
@@ -61,7 +62,8 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
         options: see `runs.runs_of`.
 
     Raises:
-        UserError: no event file, one that holds something else, or no tensorboard.
+        UserError: no event file, one that holds something else, epochs without
+            `steps_per_report`, or no tensorboard.
     """
     root = Path(folder).expanduser().absolute()
     is_folder = foreign_files.kind_of(root) == "folder"
@@ -74,6 +76,12 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
         raise UserError(f"{str(root)!r} holds no event file of TensorBoard.")
     events = _Events()
     folders = {place: events.folder(paths) for place, paths in places.items()}
+    if events.of_epochs and "steps_per_report" not in options:
+        raise UserError(
+            f"{str(root)!r} has the tag {min(events.of_epochs)!r}, by which Keras "
+            "numbers epochs: give steps_per_report, the updates of an epoch, and "
+            "first_report=0; or 1 and 1 if steps are updates."
+        )
     parts: dict[str, list[tuple[str, _Folder]]] = defaultdict(list)
     for place, found in folders.items():
         owner, part = _place(place, folders)
@@ -160,6 +168,7 @@ class _Events:
             "tensorboard.summary.writer.record_writer",
             "google.protobuf.message",
         )
+        self.of_epochs: set[str] = set()  # tags that Keras numbers by epochs
         self._checksum = records.masked_crc32c
         self._decode_error = message.DecodeError
 
@@ -231,6 +240,7 @@ class _Events:
             # Keras numbers `_vs_iterations` by updates, and all others by epochs.
             if number is not None and not value.tag.endswith("_vs_iterations"):
                 tag = value.tag.removeprefix("epoch_")
+                self.of_epochs |= {value.tag} - {tag}
                 if event.step < found.last.get(tag, event.step):
                     found.back.add(tag)
                 found.last[tag] = event.step

@@ -476,6 +476,11 @@ def _run_of_keras(name: str, history: Any, every: Container[int]) -> Run:
             "returned, and fit a data set of known size, or steps_per_epoch."
         )
     epochs = list(history.epoch)
+    if epochs != sorted(set(epochs)):
+        raise UserError(
+            f"the epochs of history {name!r} do not go up, as of several calls of fit: "
+            "give each call an initial_epoch, or its history a name of its own."
+        )
     validated = [epoch for epoch in epochs if epoch + 1 in every]
     columns = {}
     for column, values in history.history.items():
@@ -484,6 +489,11 @@ def _run_of_keras(name: str, history: Any, every: Container[int]) -> Run:
             raise UserError(
                 f"the history {name!r} has {len(values)} values of {column!r} for "
                 f"{len(of)} epochs: give validation_freq as fit had it."
+            )
+        if np.ndim(values) > 1:
+            raise UserError(
+                f"the history {name!r} has several numbers in one value of "
+                f"{column!r}: leave that metric out."
             )
         # What is NaN in a history was measured, and not finite.
         columns[column] = pd.Series(values, of, np.float64).map(measured)

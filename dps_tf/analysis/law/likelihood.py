@@ -96,7 +96,8 @@ class Observations:
         high = np.asarray(steps_to_result, np.float64)
         empty = np.full(len(high), np.nan)
         low = np.asarray(empty if bracket_low is None else bracket_low, np.float64)
-        spread = np.nan_to_num(np.asarray(empty if noise is None else noise, float))
+        spread = np.asarray(empty if noise is None else noise, float)
+        spread = np.where(np.isnan(spread), 0.0, spread)
         if not len(b) == len(high) == len(low) == len(spread):
             raise UserError(
                 f"batch_size, steps_to_result, bracket_low and noise have {len(b)}, "
