@@ -66,6 +66,18 @@ _LANES = flags.DEFINE_integer(
     "Trials that one program advances together, 1 or no power of two; 0 decides by "
     "network, batch size and device. A study keeps its number.",
 )
+_XLA = flags.DEFINE_string(
+    "xla",
+    "auto",
+    "on or off: whether XLA compiles steps and evaluations; auto: on GPUs, where it "
+    "can. A study keeps its own.",
+)
+_DETERMINISTIC = flags.DEFINE_bool(
+    "deterministic",
+    None,
+    "Whether a GPU repeats a trial to the bit, in up to half as much time again. A "
+    "study keeps its own.",
+)
 _STRATEGY = flags.DEFINE_string(
     "strategy",
     "auto",
@@ -122,6 +134,8 @@ def _options() -> Options:
         data_dir=_DATA_DIR.value,
         slots=_SLOTS.value,
         lanes=_LANES.value,
+        xla=_XLA.value,
+        deterministic=_DETERMINISTIC.value,
         strategy=_STRATEGY.value,
         data_placement=_DATA_PLACEMENT.value,
         allow_other_machine=_ALLOW_OTHER_MACHINE.value,

@@ -60,7 +60,7 @@ class SweepRun:
         threads = threads or threads_of_run(options)
         studies = configuration.specification.studies
         studies = tuple(
-            replace(study, intra_op_threads=threads, lanes=options.lanes)
+            replace(study, intra_op_threads=threads, **options.settled)
             for study in studies
         )
         sweep = replace(configuration.specification, studies=studies)

@@ -30,7 +30,7 @@ WHEN = ("ends", "always")
 evaluation of the budget, or with every evaluation of the validation split."""
 FLOAT32 = "float32"
 """The precision of imported runs that do not name theirs."""
-OPEN: Mapping[str, Any] = {"lanes": 0}
+OPEN: Mapping[str, Any] = {"lanes": 0, "xla": None, "deterministic": None}
 """Fields that may be left to the slot that opens a new study, and how: each with the
 value that says so. The record has what the slot decided, and every later start of the
 study takes that. These fields change bits and no K* beyond rounding."""
@@ -98,6 +98,9 @@ class StudySpecification:
         lanes: number of trials that one program advances together; see OPEN for 0. It
             is no power of two above 1: neighbours in a Sobol sequence would share
             lanes.
+        xla: whether XLA compiles steps and evaluations; see OPEN for None.
+        deterministic: whether TensorFlow's operations are deterministic, without which a
+            GPU does not repeat a trial to the bit; see OPEN for None.
         results_version: RESULTS_VERSION of the code.
     """
 
@@ -112,6 +115,8 @@ class StudySpecification:
     further_splits: Mapping[str, str] = field(default_factory=dict)
     intra_op_threads: int = 1
     lanes: int = 1
+    xla: bool | None = False
+    deterministic: bool | None = False
     results_version: int = RESULTS_VERSION
 
     def __post_init__(self) -> None:

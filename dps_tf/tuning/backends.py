@@ -7,7 +7,10 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
+
+import tensorflow as tf
 
 from dps_tf import optim, sparsity
 from dps_tf.core import (
@@ -96,7 +99,6 @@ class TrainedBackend:
     ) -> PreparedStudy:
         """Returns the runner of a study, with a compiled program per slot."""
         check_threads(study)
-        study = study.settled_by({"lanes": 1})
         workload, cell = study.workload, study.cell
         dataset = build.load_dataset(workload, self._options.data_dir)
         prune = None
@@ -104,13 +106,19 @@ class TrainedBackend:
             scores = SweepLayout(self._options.sweep_dir).scores
             prune = build.Pruner(study, dataset, scores, self._files, show)
         machine = self._machine()
-        programs = machine.programs(study, dataset)
-        note = device_memory.note(dataset, programs[0].data)
-        if note not in self._said:
-            self._say(note)
-            self._said.add(note)
+        settled = machine.settled(study)
+        programs = machine.programs(settled, dataset)
         trained = workload.order, prune, study.splits_at
         runner = TrainingRunner(programs, cell.seed, *trained)
+        if settled.xla and (cause := _not_compiled(runner, study)):
+            if study.xla is not None:
+                raise UserError(
+                    f"{cell.name} is a study with XLA, which cannot compile it: "
+                    f"{cause} Begin it with --xla=off."
+                )
+            self._note(f"{cell.name}: without XLA, which cannot compile it: {cause}")
+            return self.prepare(replace(study, xla=False), show)
+        self._note(device_memory.note(dataset, programs[0].data))
         inputs = {
             "training_examples": len(dataset.train),
             "validation_examples": len(dataset.validation),
@@ -123,12 +131,18 @@ class TrainedBackend:
             build.check_same(workload, dataset)
             pair = list(programs[:2])
             if len(pair) < 2:
-                pair += self._one_slot.programs(study, dataset)
+                pair += self._one_slot.programs(settled, dataset)
             twice = TrainingRunner(pair, cell.seed, *trained)
             twice.check_repeats(workload.draw(cell.seed, 1)[0])
             self._said.add(kind)
         here = environment(machine.replicas)
-        return PreparedStudy(runner, here, inputs, study=study)
+        return PreparedStudy(runner, here, inputs, study=settled)
+
+    def _note(self, note: str) -> None:
+        """Says a note once."""
+        if note not in self._said:
+            self._say(note)
+            self._said.add(note)
 
     def try_out(
         self, studies: Sequence[StudySpecification], built: Sequence[StudySpecification]
@@ -157,7 +171,9 @@ class TrainedBackend:
         `scores` is their folder on this machine; None keeps no scores.
         """
         dataset = build.load_dataset(study.workload, self._options.data_dir)
-        programs = [self._one_slot.programs(study, dataset)[0] for _ in range(slots)]
+        machine = self._one_slot
+        study = machine.settled(study)
+        programs = [machine.programs(study, dataset)[0] for _ in range(slots)]
         prune = None
         if study.cell.sparsity > 0:
             prune = build.Pruner(study, dataset, scores, LocalFiles())
@@ -200,6 +216,18 @@ class TrainedBackend:
         resources = Resources.of_this_machine(slots, options.strategy)
         resources.data_placement = options.data_placement
         return resources
+
+
+def _not_compiled(runner: TrainingRunner, study: StudySpecification) -> str:
+    """Returns why XLA cannot compile the step of a study; an empty text if it can.
+
+    XLA compiles at the first step, and what it compiled serves the trials.
+    """
+    try:
+        runner.try_step(study.workload.draw(study.cell.seed, 1)[0])
+    except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
+        return error_cause("".join(traceback.format_exception(error)))
+    return ""
 
 
 class Backends:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dps_tf.core import UserError, check_known
 from dps_tf.training import device_memory
@@ -12,22 +14,31 @@ from dps_tf.training.strategy import STRATEGIES
 ENGINES = ("local", "ray")
 """Places where trials run: this process, or the processes of a Ray cluster."""
 
+XLA: Mapping[str, bool | None] = {"auto": None, "on": True, "off": False}
+"""Whether XLA compiles, by the value of --xla; None leaves it to the slot."""
+
 LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Environment variable; with the value 0, Ray listens on 127.0.0.1 alone."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a run; none of them but `lanes` changes a result.
+    """Options of a run; `lanes`, `xla` and `deterministic` alone change a result.
+
+    These three are for new studies: a study keeps its own, and they change how numbers
+    round.
 
     Attributes:
         sweep_dir: directory of the sweep.
         data_dir: folder of prepared data sets.
         slots: number of trials side by side; 0 is one per GPU, or one per processor on
             a machine without GPUs.
-        lanes: number of trials that one program advances together, for new studies; 0
-            lets the slot that opens a study decide by its network, batch size, points
-            and devices. A study keeps its number, which changes how numbers round.
+        lanes: number of trials that one program advances together; 0 lets the slot that
+            opens a study decide by its network, batch size, points and devices.
+        xla: whether XLA compiles steps and evaluations: `on`, `off`, or `auto`, which
+            is on for GPUs where XLA can compile the network.
+        deterministic: whether a GPU repeats a trial to the bit, in up to half as much
+            time again; None is what a study has, or False for a new one.
         strategy: `auto` gives each device trials of its own; `one_device` uses the
             first one; `mirrored` and `tpu` are one slot whose devices, or whose cores,
             share each batch; `tpu_cores` gives each core of a TPU trials of its own.
@@ -44,6 +55,8 @@ class Options:
     data_dir: str | None = None
     slots: int = 0
     lanes: int = 0
+    xla: str = "auto"
+    deterministic: bool | None = None
     strategy: str = "auto"
     data_placement: str = "auto"
     allow_other_machine: bool = False
@@ -52,8 +65,15 @@ class Options:
     slots_timeout: float = 0.0
     imports: tuple[str, ...] = ()
 
+    @property
+    def settled(self) -> dict[str, Any]:
+        """The values of the fields of `core.study.OPEN` that studies are given."""
+        xla, deterministic = XLA[self.xla], self.deterministic
+        return {"lanes": self.lanes, "xla": xla, "deterministic": deterministic}
+
     def __post_init__(self) -> None:
         check_known("--strategy", self.strategy, STRATEGIES)
+        check_known("--xla", self.xla, XLA)
         placement = self.data_placement
         check_known("data placement", placement, device_memory.PLACEMENTS)
         check_known("--engine", self.engine, ENGINES)

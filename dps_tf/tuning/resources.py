@@ -127,12 +127,22 @@ class Resources:
         """Number of devices that share each batch."""
         return int(self.strategies[0].num_replicas_in_sync)
 
+    def settled(self, specification: StudySpecification) -> StudySpecification:
+        """Returns a study with what it leaves open as it is best on these devices.
+
+        Lanes and XLA exclude each other.
+        """
+        pays = strategies.is_on_gpus(self.strategies[0]) and specification.lanes < 2
+        found = specification.settled_by({"xla": pays, "deterministic": False})
+        return found.settled_by({"lanes": 1})
+
     def programs(
         self, specification: StudySpecification, dataset: Dataset
     ) -> list[Program]:
         """Returns one program per slot; slots of one device share its data.
 
-        Where batches would exceed `memory_limit` there are fewer, but at least one.
+        Where batches would exceed `memory_limit` there are fewer, but at least one. A
+        deterministic study makes all operations of this process deterministic.
 
         Raises:
             UserError: the batch does not fit the training set.
@@ -145,10 +155,18 @@ class Resources:
             specification.precision,
         )
         goal = specification.goal if specification.evaluation == "goal" else None
+        if specification.deterministic:
+            tf.config.experimental.enable_op_determinism()
         programs: list[Program] = []
         for strategy in self.strategies:
             data = self._data(dataset, strategy)
-            program = Program(task, data, specification.cell.batch_size, goal=goal)
+            program = Program(
+                task,
+                data,
+                specification.cell.batch_size,
+                goal=goal,
+                jit_compile=bool(specification.xla),
+            )
             needed = _activation_bytes(program.network, program.batch_size)
             if programs and (len(programs) + 1) * needed > self.memory_limit:
                 break

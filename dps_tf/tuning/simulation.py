@@ -109,7 +109,7 @@ class SimulatedBackend:
     ) -> PreparedStudy:
         """Returns the runner of a simulated study, which has one slot."""
         del show
-        study = study.settled_by({"lanes": 1})
+        study = study.settled_by({"lanes": 1, "xla": False, "deterministic": False})
         workload = study.workload
         network = [workload.network, dict(workload.network_arguments)]
         text = json.dumps(network, sort_keys=True)

@@ -1,0 +1,106 @@
+"""XLA and deterministic operations belong to a study: recorded, kept, and refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import dps_tf
+from dps_tf._keras import keras
+from dps_tf.core import UserError
+from dps_tf.models import NETWORKS
+from dps_tf.store import LocalFiles, StudyReader, SweepLayout
+from dps_tf.training import strategy as strategies
+from dps_tf.tuning.options import Options
+
+VALUES = {"sweep.batch_sizes": (16,), "workload.points": 2, "workload.step_budget": 8}
+
+
+def run(folder, **options):
+    sweep = dps_tf.sweep("smoke/quickstart", values=VALUES)
+    return dps_tf.run(sweep, folder, **options).curves
+
+
+def recorded(folder):
+    [name] = LocalFiles().list_names(SweepLayout(str(folder)).cells)
+    cell = SweepLayout(str(folder)).cell(name)
+    return StudyReader(LocalFiles(), cell).specification
+
+
+def test_compiled_steps_are_those_of_the_plain_program_and_a_study_keeps_them(tmp_path):
+    compiled = run(tmp_path / "xla", xla="on", lanes=1)
+    plain = run(tmp_path / "plain", lanes=1)
+    name = "validation/cross_entropy"
+    np.testing.assert_allclose(compiled[name], plain[name], rtol=1e-4)
+    assert not np.array_equal(compiled[name], plain[name])
+    assert recorded(tmp_path / "xla").xla is True
+    assert recorded(tmp_path / "plain").xla is False
+    longer = {**VALUES, "workload.points": 3}
+    sweep = dps_tf.sweep("smoke/quickstart", values=longer)
+    with pytest.raises(UserError, match="xla: stored True, now False"):
+        dps_tf.run(sweep, tmp_path / "xla", xla="off")
+    dps_tf.run(sweep, tmp_path / "xla")
+    assert recorded(tmp_path / "xla").xla is True
+
+
+def test_it_is_on_where_all_devices_are_gpus(tmp_path, monkeypatch):
+    monkeypatch.setattr(strategies, "is_on_gpus", lambda strategy: True)
+    run(tmp_path / "gpu")
+    assert recorded(tmp_path / "gpu").xla is True
+
+
+@pytest.fixture
+def _uncompiled(monkeypatch):
+    """Lets the MLP have an operation for which XLA has no kernel."""
+    original = NETWORKS["mlp"]
+
+    def square(x):
+        return tf.stop_gradient(x[:2, :2])
+
+    def mlp(input_shape, classes, **arguments):
+        plain = original(input_shape, classes, **arguments)
+        one = keras.layers.Lambda(
+            lambda x: x + 0 * tf.math.real(tf.linalg.eigvals(square(x)))[0]
+        )
+        return keras.Model(plain.input, one(plain.output))
+
+    monkeypatch.setitem(NETWORKS._entries, "mlp", mlp)
+
+
+@pytest.mark.usefixtures("_uncompiled")
+def test_what_it_cannot_compile_is_trained_without_it_or_refused(
+    tmp_path, monkeypatch, capsys
+):
+    with pytest.raises(UserError, match=r"cannot compile it: .*--xla=off"):
+        run(tmp_path / "asked", xla="on")
+    monkeypatch.setattr(strategies, "is_on_gpus", lambda strategy: True)
+    run(tmp_path / "auto")
+    assert recorded(tmp_path / "auto").xla is False
+    assert "without XLA, which cannot compile it" in capsys.readouterr().out
+
+
+def test_an_unknown_value_is_refused():
+    with pytest.raises(UserError, match="--xla"):
+        Options("sweep", xla="yes")
+
+
+SCRIPT = """
+import sys, dps_tf
+from tensorflow.python.framework import config
+sweep = dps_tf.sweep("smoke/quickstart", values={})
+dps_tf.run(sweep, sys.argv[1], deterministic=True)
+assert config.is_op_determinism_enabled()
+"""
+
+
+def test_a_deterministic_study_has_deterministic_operations(tmp_path):
+    # They stay so until the process ends.
+    text = SCRIPT.format(VALUES)
+    words = [sys.executable, "-c", text, str(tmp_path / "sweep")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert recorded(tmp_path / "sweep").deterministic is True
