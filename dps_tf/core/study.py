@@ -99,7 +99,7 @@ class StudySpecification:
             is no power of two above 1: neighbours in a Sobol sequence would share
             lanes.
         xla: whether XLA compiles steps and evaluations; see OPEN for None.
-        deterministic: whether TensorFlow's operations are deterministic, without which a
+        deterministic: whether TensorFlow's operations are deterministic; without that a
             GPU does not repeat a trial to the bit; see OPEN for None.
         results_version: RESULTS_VERSION of the code.
     """

@@ -78,8 +78,8 @@ def test_record_comes_back_from_its_text(name):
 
 FIELDS = {
     "study": """
-        cell evaluation finishers further_splits intra_op_threads lanes precision
-        pruning results_version search_mode stop_at_goal workload
+        cell deterministic evaluation finishers further_splits intra_op_threads lanes
+        precision pruning results_version search_mode stop_at_goal workload xla
     """,
     "workload": """
         count dataset dataset_arguments evaluation_interval explicit_points

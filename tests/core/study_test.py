@@ -104,8 +104,8 @@ def test_fingerprint_is_frozen():
         pruning=Pruning("kernels_and_biases"),
     )
     assert [plain.fingerprint, pruned.fingerprint] == [
-        "72ad80268e1e95f9a205ddb2ffe01320add8204f169efd3cfc6337c9558f6cec",
-        "d5f85b56e97ed3aa17895b6a61dc34853bd0ea91f895eadc8899b1db3d7dc3e4",
+        "c027419789f734580435899a89bd05bc83eaea71d1cd581ba0155458e01a5812",
+        "d54d46fb092271c4ea00ad1a2bb05e0abc62d7a08c351a3b6b745f26cfecb58a",
     ]
 
 
@@ -209,6 +209,8 @@ IDENTITY_CHANGES = {
     "pruning": {"pruning": Pruning(scope="layer")},
     "intra_op_threads": {"intra_op_threads": 2},
     "lanes": {"lanes": 3},
+    "xla": {"xla": True},
+    "deterministic": {"deterministic": True},
     "results_version": {"results_version": RESULTS_VERSION + 1},
     "precision": {"precision": "mixed_bfloat16"},
 }
