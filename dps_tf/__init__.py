@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dps_tf.sparsity import register_selection as register_selection
     from dps_tf.sparsity import register_sparsity_method as register_sparsity_method
     from dps_tf.training import StepsToResult as StepsToResult
+    from dps_tf.tuning.backends import register_backend as register_backend
     from dps_tf.workloads.reading import configure as sweep
 
 __version__ = "0.1.0"
@@ -48,6 +49,7 @@ __all__ = [
     "plot_collapsed",
     "plot_critical",
     "predict",
+    "register_backend",
     "register_dataset",
     "register_metric",
     "register_network",
@@ -71,6 +73,7 @@ _LAZY = {
     "run": ("dps_tf.cli.notebook", "run"),
     "sweep": ("dps_tf.workloads.reading", "configure"),
     "StepsToResult": ("dps_tf.training.callback", "StepsToResult"),
+    "register_backend": ("dps_tf.tuning.backends", "register_backend"),
     "register_dataset": ("dps_tf.data", "register"),
     "register_network": ("dps_tf.models", "register"),
     "register_metric": ("dps_tf.objectives", "register_metric"),
@@ -80,7 +83,12 @@ _LAZY = {
     "register_selection": ("dps_tf.sparsity", "register_selection"),
     "register_sparsity_method": ("dps_tf.sparsity", "register_sparsity_method"),
 }
-_WITHOUT_TENSORFLOW = ("dps_tf.core.", "dps_tf.cli.", "dps_tf.analysis.")
+_WITHOUT_TENSORFLOW = (
+    "dps_tf.core.",
+    "dps_tf.cli.",
+    "dps_tf.analysis.",
+    "dps_tf.tuning.backends",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -34,7 +34,7 @@ from dps_tf.analysis.step_times import (
 )
 from dps_tf.analysis.tables import Floats, numbers, refuse_first, require
 from dps_tf.analysis.wording import interval, number, steps, with_interval
-from dps_tf.core import UserError, check_positive
+from dps_tf.core import UserError, check_positive, whole
 
 COLUMNS = "batch_size steps steps_low steps_high study_low study_high abstains".split()
 _CHOICE = "choice batch_size devices low high time_seconds cost".split()
@@ -243,8 +243,7 @@ def recommend(
     """
     if deadline is not None:
         check_positive("deadline", deadline)
-    if isinstance(devices, np.integer):
-        devices = int(devices)
+    devices = whole("devices", devices)
     own = step_time_model(step_times, devices)
     least = measured_devices(step_times)[0]
     fewer = [2**i for i in range(64) if least <= 2**i < devices]

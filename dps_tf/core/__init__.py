@@ -24,15 +24,19 @@ from dps_tf.core.errors import (
     near_matches,
     on_one_line,
     printable,
+    whole,
 )
 from dps_tf.core.evaluation_steps import EvaluationSchedule
 from dps_tf.core.execution import (
+    PLACEMENTS,
+    STRATEGIES,
     Backend,
     ClusterRunner,
     Job,
     PreparedStudy,
     Runner,
     SlotLost,
+    StudyTimes,
     TrialProvenance,
     TrialState,
     TurnReport,

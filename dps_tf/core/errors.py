@@ -6,7 +6,7 @@ import difflib
 import math
 import numbers
 from collections.abc import Collection, Iterable
-from typing import TypeGuard
+from typing import TypeGuard, cast
 
 
 class UserError(ValueError):
@@ -43,6 +43,19 @@ def check_whole(name: str, value: object, least: int = 1) -> None:
         raise UserError(
             f"{name} is {value!r}; it must be a whole number, at least {least}{most}."
         )
+
+
+def whole(name: str, value: object, least: int = 1) -> int:
+    """Returns a whole number as an int, also one of NumPy; UserError for others.
+
+    >>> import numpy as np
+    >>> whole("devices", np.int64(8))
+    8
+    """
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        value = int(value)
+    check_whole(name, value, least)
+    return cast(int, value)
 
 
 def check_positive(name: str, value: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -10,6 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 from numpy.typing import NDArray
 
 from dps_tf.core.study import StudySpecification
+
+STRATEGIES = ("auto", "one_device", "mirrored", "tpu", "tpu_cores")
+"""Ways to share the devices of a machine; see `tuning.options.Options`."""
+PLACEMENTS = ("auto", "device", "stream")
+"""Places of a data set; see `training.device_memory`."""
 
 
 def processors() -> int:
@@ -188,16 +194,66 @@ class PreparedStudy:
     study: StudySpecification
 
 
+@dataclass(frozen=True)
+class StudyTimes:
+    """Times of a trial of a study on this machine.
+
+    Attributes:
+        step: seconds of a step.
+        start_up: seconds until the first step is made.
+        evaluation: seconds of an evaluation, where it was measured.
+        slots: number of trials that run side by side.
+        devices: number of devices that share a batch.
+    """
+
+    step: float
+    start_up: float = 0.0
+    evaluation: float = 0.0
+    slots: int = 1
+    devices: int = 1
+
+
 class Backend(Protocol):
-    """Runs the trials of studies: by training them, or by simulation."""
+    """Runs the trials of studies: by training them, by simulation, or in another way.
+
+    A class of one's own that inherits from this one needs `prepare` alone.
+    """
 
     def check(self, study: StudySpecification) -> None:
         """Raises UserError for names that are unknown, before anything is loaded."""
+        return
 
     def check_data(self, study: StudySpecification) -> None:
         """Raises UserError for data that are missing or do not fit the study."""
+        return
+
+    def try_out(self, studies: Sequence[StudySpecification]) -> float:
+        """Raises UserError for whatever would keep studies from being run.
+
+        Returns the longest time, in seconds, to make and prune an initial point.
+        """
+        return 0.0
 
     def prepare(
         self, study: StudySpecification, show: Callable[[str], None] | None = None
     ) -> PreparedStudy:
         """Returns the runner of a study; `show` gets texts on pruning's progress."""
+
+    def times(self, study: StudySpecification, *, evaluates: bool = True) -> StudyTimes:
+        """Returns measured times of the first trial; keeps nothing.
+
+        Here a trial begins at once, and its evaluations are a part of its steps.
+        """
+        begun = time.monotonic()
+        runner = self.prepare(study).runner
+        point = study.workload.draw(study.cell.seed, 1)[0]
+        interval, state = study.evaluations.interval, None
+        for step in range(interval, 101 * interval, interval):
+            job = Job(0, point, state, step)
+            (report,) = runner.run(0, [job], lambda: False)
+            state = report.state
+            if report.diverged_step is not None:
+                break
+        slots = runner.slots
+        runner.close()
+        return StudyTimes((time.monotonic() - begun) / report.step, slots=slots)

@@ -6,14 +6,16 @@ examples in file order. All sets are split and hashed in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
-from dps_tf.core import Registry, UserError, arguments_of, check_known, check_whole
+from dps_tf.core import Registry, UserError, Workload, arguments_of, check_known
 from dps_tf.data import embedded, photographs, prepared, sentences
 from dps_tf.data.arrays import (
     DecodedRows,
@@ -62,8 +64,10 @@ __all__ = [
     "PadAndCrop",
     "Source",
     "Transform",
+    "check",
     "content_hash",
     "load",
+    "load_for",
     "open_arrays",
     "register",
     "stored_once",
@@ -178,3 +182,43 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
         source.token_bytes,
         *tests,
     )
+
+
+def check(workload: Workload) -> None:
+    """Raises UserError unless a workload's data set, arguments and split exist."""
+    DATASETS.resolve(workload.dataset, workload.dataset_arguments)
+    check_known("split", workload.split, SPLITS)
+
+
+def load_for(workload: Workload, data_dir: str | None) -> Dataset:
+    """Returns the data set of a workload; the last two stay in memory.
+
+    Raises UserError, with the command that prepares the data, if they are missing.
+    """
+    options = {
+        "split": workload.split,
+        "split_seed": workload.split_seed,
+        "validation_examples": workload.validation_examples,
+        "test": workload.test,
+        "test_examples": workload.test_examples,
+        "training_examples": workload.training_examples,
+        **workload.dataset_arguments,
+    }
+    text = json.dumps(options, sort_keys=True)
+    return _loaded(workload.dataset, data_dir, text, Registry.replaced)
+
+
+@functools.lru_cache(maxsize=2)
+def _loaded(name: str, data_dir: str | None, options: str, replaced: int) -> Dataset:
+    """Returns a data set by what it depends on, registered functions included."""
+    del replaced
+    return load(name, data_dir, **_with_tuples(json.loads(options)))
+
+
+def _with_tuples(value: Any) -> Any:
+    """Returns a value of JSON with its lists as tuples, as a gin file has them."""
+    if isinstance(value, dict):
+        return {name: _with_tuples(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return tuple(_with_tuples(item) for item in value)
+    return value

@@ -6,11 +6,16 @@ tf_keras model that outputs logits, so that losses and metrics have one form of 
 
 from __future__ import annotations
 
+import functools
+import json
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from dps_tf._keras import keras, own_settings
-from dps_tf.core import FLOAT32, Registry, UserError, arguments_of
+from dps_tf.core import FLOAT32, Registry, UserError, Workload, arguments_of
 from dps_tf.models import image_networks, language_networks
 from dps_tf.models.functional import functional, given, varying_averages
 from dps_tf.models.initial_point import initial_point, noting_initializers
@@ -31,12 +36,15 @@ from dps_tf.models.structure import (
 __all__ = [
     "NETWORKS",
     "build",
+    "build_for",
     "check_link",
     "check_logits",
+    "check_same",
     "code_hash",
     "in_precision",
     "initial_point",
     "register",
+    "scratch_for",
     "structure_hash",
 ]
 
@@ -95,14 +103,72 @@ def build(
         arguments: further arguments of the builder, for example `widths`.
 
     Raises:
-        UserError: the name or an argument is unknown, or the builder returns no
-            functional model of tf_keras.
+        UserError: the name or an argument is unknown, the builder fails, or it returns
+            no functional model of tf_keras.
     """
-    arguments = NETWORKS.resolve(name, arguments)
-    with own_settings(), noting_initializers():
-        model = NETWORKS[name](tuple(input_shape), classes, **arguments)
+    resolved = NETWORKS.resolve(name, arguments)
+    try:
+        with own_settings(), noting_initializers():
+            model = NETWORKS[name](tuple(input_shape), classes, **resolved)
+    except UserError:
+        raise
+    except (TypeError, ValueError) as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        text = " ".join(str(error).split())[:300]
+        raise UserError(
+            f"network {name!r} cannot be built with {arguments} for inputs of shape "
+            f"{tuple(input_shape)}: {text} ({place.filename}, line {place.lineno})."
+        ) from error
     check_functional(name, model, input_shape)
     return model
+
+
+def build_for(
+    workload: Workload, input_shape: Sequence[int | None], classes: int
+) -> keras.Model:
+    """Returns a new network of a workload in float32; see `build`."""
+    arguments = workload.network_arguments
+    return build(workload.network, input_shape, classes, **arguments)
+
+
+def scratch_for(
+    workload: Workload, input_shape: Sequence[int | None], classes: int
+) -> keras.Model:
+    """Returns the network of a workload, the same for all cells; weights are arbitrary.
+
+    So its passes are traced once. The last two networks stay in memory.
+    """
+    arguments = json.dumps(dict(workload.network_arguments), sort_keys=True)
+    of_data = tuple(input_shape), classes
+    return _built(workload.network, arguments, *of_data, Registry.replaced)
+
+
+@functools.lru_cache(maxsize=2)
+def _built(
+    name: str,
+    arguments: str,
+    input_shape: tuple[int | None, ...],
+    classes: int,
+    replaced: int,
+) -> keras.Model:
+    """Returns a network by what it depends on, registered functions included."""
+    del replaced
+    return build(name, input_shape, classes, **json.loads(arguments))
+
+
+def check_same(
+    workload: Workload, input_shape: Sequence[int | None], classes: int
+) -> None:
+    """Raises UserError if two builds of a network differ, or their initial points."""
+    first, again = (build_for(workload, input_shape, classes) for _ in range(2))
+    same = structure_hash(first) == structure_hash(again)
+    points = (initial_point(built, 0) for built in (first, again))
+    if not (same and all(map(np.array_equal, *points))):
+        raise UserError(
+            f"network {workload.network!r} differs from build to build, as where NumPy "
+            "draws constants: its function has to give the same network each time, so "
+            "give its generator a fixed seed, or draw by an initializer."
+        )
 
 
 def in_precision(model: keras.Model, precision: str) -> keras.Model:

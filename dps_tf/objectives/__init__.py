@@ -7,12 +7,23 @@ addition to those of an objective.
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
-from dps_tf.core import Registry, arguments_of
+from dps_tf.core import (
+    TRAIN_LOSS,
+    VALIDATION,
+    Registry,
+    StudySpecification,
+    UserError,
+    Workload,
+    arguments_of,
+    near_matches,
+)
 from dps_tf.objectives.batch_sums import BatchSums, Progress, dense_gradients
 from dps_tf.objectives.losses import (
     sigmoid_cross_entropy,
@@ -29,6 +40,8 @@ __all__ = [
     "Metric",
     "Objective",
     "build",
+    "build_for",
+    "check_goal",
     "count",
     "fractions",
     "mean_loss",
@@ -94,3 +107,54 @@ def build(
         return objective
     metrics = (*objective.metrics, *(METRICS[metric]() for metric in more))
     return replace(objective, metrics=metrics)
+
+
+def build_for(
+    workload: Workload, token_bytes: Sequence[int] | None = None
+) -> Objective:
+    """Returns the objective of a workload, whose passes are traced once for all cells.
+
+    `token_bytes`: those of the data set, for an objective that reads them.
+    """
+    arguments = json.dumps(dict(workload.objective_arguments), sort_keys=True)
+    lengths = None if token_bytes is None else tuple(int(n) for n in token_bytes)
+    return _built(workload.objective, arguments, lengths, Registry.replaced)
+
+
+@functools.lru_cache(maxsize=8)
+def _built(
+    name: str, arguments: str, token_bytes: tuple[int, ...] | None, replaced: int
+) -> Objective:
+    """Returns an objective by what it depends on, registered functions included."""
+    del replaced
+    return build(name, json.loads(arguments), token_bytes)
+
+
+_SOME_TOKEN_BYTES = (1,)
+"""Placeholder for the bytes of the tokens before the data set is loaded."""
+
+
+def check_goal(
+    study: StudySpecification,
+    token_bytes: Sequence[int] | None = _SOME_TOKEN_BYTES,
+    where: str = "",
+) -> None:
+    """Raises UserError for a goal on a metric that the objective does not have.
+
+    Args:
+        study: has the goal and the objective.
+        token_bytes: those of the data set; before it is loaded, all that it may have.
+        where: the data set in the message.
+    """
+    objective = build_for(study.workload, token_bytes)
+    splits = (VALIDATION, *study.further_splits)
+    columns = [name for split in splits for name in objective.columns(split)]
+    columns.append(TRAIN_LOSS)
+    metric = study.goal.metric
+    if metric not in columns:
+        raise UserError(
+            f"goal.metric {metric!r} is no metric of the objective "
+            f"{study.workload.objective!r}{where}: {near_matches(metric, columns)}."
+        )
+    if study.evaluation == "goal":
+        objective.bounded_metric(study.goal)

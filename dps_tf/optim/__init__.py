@@ -1,20 +1,7 @@
 """Optimizers and schedules by name, with tensors as metaparameters.
 
 `build(name, schedule)` makes an optimizer, a pair of pure functions. `TensorOptimizer`
-is the same optimizer for Keras' `fit`.
-
-The default space of an optimizer is searched if a gin file says `'default'`.
-Comparing optimizers is fair only if each is searched as widely as its use asks for,
-with equally many points; reports state points and dimensions beside every comparison.
-Momentum and betas are drawn so that one minus them is log-uniform, as in every source.
-
-Sources:
-    S19     Shallue et al. 2019, the published space of ResNet-50 (momentum as in Lee et
-            al. 2021).
-    AP      AlgoPerf, Dahl et al. 2023, paper baselines: NAdamW (used here for the Adams
-            and LAMB) and Shampoo. Their learning rates end at 1e-2; here one decade
-            further, because networks of a few thousand parameters want larger ones.
-    own     of this package, around what the optimizer's paper used.
+is the same optimizer for Keras' `fit`. `default_spaces` has the spaces.
 """
 
 from __future__ import annotations
@@ -23,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
-from dps_tf.core import Reads, Registry, UserError, with_shares
+from dps_tf.core import Reads, Registry, UserError, Workload, with_shares
 from dps_tf.optim import elementwise, tensorwise
 from dps_tf.optim.base import COMPILED, LEARNING_RATE, Optimizer, Rule
+from dps_tf.optim.default_spaces import SHIPPED_SPACES
 from dps_tf.optim.schedules import SCHEDULES, Schedule, check_rates, register_schedule
 
 __all__ = [
@@ -37,6 +25,8 @@ __all__ = [
     "Schedule",
     "TensorOptimizer",
     "build",
+    "build_for",
+    "check",
     "check_rates",
     "default_space",
     "reads",
@@ -80,77 +70,22 @@ def register(name: str, rule: Rule, space: Mapping[str, Any] | None = None) -> N
         _SPACES[name] = space
 
 
-_SGD_RATE = ("log", 1e-4, 10.0)  # S19
-_MOMENTUM = ("reverse_log", 0.9, 0.9999)  # S19
-_ADAM_RATE = ("log", 1e-4, 1e-1)  # AP, widened
-_ADAM_BETA = ("reverse_log", 0.9, 0.996)  # AP
-_FREE_BETA = ("reverse_log", 0.9, 0.98)
-_DECAY = ("log", 5e-3, 1.0)  # AP
-_SGD_SPACE = {"learning_rate": _SGD_RATE}
-_MOMENTUM_SPACE = {"learning_rate": _SGD_RATE, "momentum": _MOMENTUM}
-_ADAM_SPACE = {"learning_rate": _ADAM_RATE, "beta_1": _ADAM_BETA}
-_ADAMW_SPACE = {**_ADAM_SPACE, "weight_decay": _DECAY}
-
-_SHIPPED: tuple[tuple[str, Rule, Mapping[str, Any]], ...] = (
-    ("sgd", elementwise.SGD, _SGD_SPACE),
-    ("momentum", elementwise.MOMENTUM, _MOMENTUM_SPACE),
-    ("nesterov", elementwise.NESTEROV, _MOMENTUM_SPACE),
-    ("adam", elementwise.ADAM, _ADAM_SPACE),
-    ("adamw", elementwise.ADAMW, _ADAMW_SPACE),
-    ("lamb", tensorwise.LAMB, _ADAMW_SPACE),
-    (
-        # own: rates ten times smaller and decays ten times larger than AdamW's, as Chen
-        # et al. 2023 advise (3 to 10 times).
-        "lion",
-        elementwise.LION,
-        {
-            "learning_rate": ("log", 1e-5, 1e-2),
-            "beta_1": _ADAM_BETA,
-            "weight_decay": ("log", 5e-2, 10.0),
-        },
-    ),
-    (
-        # own: Defazio et al. 2024 use rates up to 10 and betas 0.9, 0.95 and 0.98.
-        "schedule_free_sgd",
-        elementwise.SCHEDULE_FREE,
-        {"learning_rate": ("log", 1e-3, 100.0), "beta_1": _FREE_BETA},
-    ),
-    (
-        "schedule_free_adamw",
-        elementwise.SCHEDULE_FREE_ADAMW,
-        {"learning_rate": _ADAM_RATE, "beta_1": _FREE_BETA, "weight_decay": _DECAY},
-    ),
-    (
-        # own: You et al. 2017 use rates of about 10 with a decay of 5e-4.
-        "lars",
-        tensorwise.LARS,
-        {
-            "learning_rate": ("log", 1e-1, 100.0),
-            "momentum": _MOMENTUM,
-            "weight_decay": ("log", 1e-5, 1e-2),
-        },
-    ),
-    (
-        # own: updates have the size of Adam's, so rates are Adam's; momentum as usual.
-        "muon",
-        tensorwise.MUON,
-        {
-            "learning_rate": _ADAM_RATE,
-            "momentum": ("reverse_log", 0.9, 0.99),
-            "weight_decay": _DECAY,
-        },
-    ),
-    (
-        "soap",
-        tensorwise.SOAP,
-        {
-            "learning_rate": _ADAM_RATE,
-            "beta_1": ("reverse_log", 0.85, 0.99),  # AP, Shampoo
-        },
-    ),
-)
-for _name, _rule, _space in _SHIPPED:
-    register(_name, _rule, _space)
+_SHIPPED = {
+    "sgd": elementwise.SGD,
+    "momentum": elementwise.MOMENTUM,
+    "nesterov": elementwise.NESTEROV,
+    "adam": elementwise.ADAM,
+    "adamw": elementwise.ADAMW,
+    "lamb": tensorwise.LAMB,
+    "lion": elementwise.LION,
+    "schedule_free_sgd": elementwise.SCHEDULE_FREE,
+    "schedule_free_adamw": elementwise.SCHEDULE_FREE_ADAMW,
+    "lars": tensorwise.LARS,
+    "muon": tensorwise.MUON,
+    "soap": tensorwise.SOAP,
+}
+for _name, _rule in _SHIPPED.items():
+    register(_name, _rule, SHIPPED_SPACES[_name])
 
 
 def reads(name: str, schedule: str = "constant") -> Reads:
@@ -185,6 +120,39 @@ def build(
     given += set(offered) - set(with_shares(offered, given))
     options = [option for option in offered if option in given]
     return Optimizer(rule, schedule, options, step_budget, delay, workers, name)
+
+
+def check(workload: Workload, others: Reads) -> None:
+    """Raises UserError for metaparameters of a workload that cannot be trained with.
+
+    They are missing, nothing reads them, they can leave their range, or they are tuned
+    and a program is compiled for one value. `others` are read by the objective.
+    """
+    for name in set(COMPILED) & set(workload.metaparameters):
+        if name not in workload.fixed:
+            raise UserError(
+                f"{name} is tuned, and a program is compiled for one value: set it "
+                f"in workload.fixed, or make workload.fixed.{name} an axis."
+            )
+    if len({"workers", "local_steps"} & set(workload.metaparameters)) == 1:
+        raise UserError(
+            "local SGD needs both workers and local_steps, the steps that each worker "
+            "makes, and only one of these is given: set both in workload.fixed, or "
+            "make them axes."
+        )
+    own = reads(workload.optimizer, workload.learning_rate_schedule)
+    workload.check_metaparameters({**own, **others})
+
+
+def build_for(workload: Workload, others: Reads) -> Optimizer:
+    """Returns the optimizer of a workload, without the metaparameters in `others`."""
+    return build(
+        workload.optimizer,
+        workload.learning_rate_schedule,
+        [name for name in workload.metaparameters if name not in others],
+        workload.step_budget,
+        **{n: int(workload.fixed[n]) for n in COMPILED if n in workload.fixed},
+    )
 
 
 def default_space(name: str) -> Mapping[str, Any]:

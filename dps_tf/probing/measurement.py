@@ -11,16 +11,18 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
+from dps_tf import models, objectives
 from dps_tf._keras import own_settings
 from dps_tf.core import UserError
 from dps_tf.data import Dataset, Examples
-from dps_tf.models import initial_point
 from dps_tf.probing.gradients import ExampleGradients
 from dps_tf.probing.noise import OPTIMIZER_NOISE, of_optimizer
 from dps_tf.probing.quantities import CURVATURE, QUANTITIES, measure_update
 from dps_tf.probing.replay import Arrays, dataset_of, log_spaced, read_recorded, replay
+from dps_tf.sparsity import Pruner, prunes_while_training
 from dps_tf.store import (
     MEASUREMENTS,
+    NETWORK,
     CellLayout,
     DamagedError,
     FileSystem,
@@ -33,8 +35,6 @@ from dps_tf.store import (
     write_table,
 )
 from dps_tf.training import Program, environment
-from dps_tf.tuning import build, simulation
-from dps_tf.tuning.build import Pruner, is_scheduled
 from dps_tf.tuning.resources import Resources
 
 
@@ -141,16 +141,20 @@ class ProgramCache:
     ) -> ExampleGradients:
         """Returns gradients over the first `examples` training examples."""
         workload = study.trained().workload
-        task = build.build_task(workload, dataset)
+        objective = objectives.build_for(workload, dataset.token_bytes)
+        names = tuple(n for n in objective.reads if n in workload.metaparameters)
         network = workload.network, dict(workload.network_arguments)
-        objective = workload.objective, dict(workload.objective_arguments)
-        names = task.loss_metaparameters
-        key = (network, dataset.content_hash, examples, objective, names)
+        loss = workload.objective, dict(workload.objective_arguments)
+        key = (network, dataset.content_hash, examples, loss, names)
         if self._gradients is None or self._gradients[0] != key:
             train = dataset.train
             first = Examples(train.inputs[:examples], train.labels[:examples])
+            of_data = dataset.input_shape, dataset.classes
             gradients = ExampleGradients(
-                task.network, first, task.objective, metaparameters=names
+                lambda: models.build_for(workload, *of_data),
+                first,
+                objective,
+                metaparameters=names,
             )
             self._gradients = key, gradients
         return self._gradients[1]
@@ -199,8 +203,8 @@ class Measurer:
         study = read_recorded(self.files, self.layout, cell)
         if study is None:
             raise UserError(f"{cell} is not finished: run its sweep to the end first.")
-        if simulation.is_simulated(study.trained().workload):
-            self.say(f"{cell}: simulated, so there is nothing to train again.")
+        if NETWORK not in study.training_inputs:
+            self.say(f"{cell}: no network was trained, so none is trained again.")
             return self._measured(study.layout)
         best = study.best_trial()
         numbers = list(trials) or ([] if best is None else [best])
@@ -305,12 +309,12 @@ class Measurer:
         cell = study.trained().cell
         if cell.sparsity == 0:
             return None
-        if is_scheduled(study.trained()):
+        if prunes_while_training(cell):
             raise UserError(
                 f"{study.name} prunes during training, so smoothness through one mask "
                 "has no meaning for it: name other cells with --cell."
             )
-        initial = initial_point(program.network, trial.initial_seed)
+        initial = models.initial_point(program.network, trial.initial_seed)
         prune = Pruner(study.trained(), dataset, self.layout.scores, self.files)
         return prune(trial.number, initial).masks
 

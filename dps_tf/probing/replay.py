@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from dps_tf import models
+from dps_tf import data, models
 from dps_tf._keras import keras
 from dps_tf.core import TRAIN_LOSS, VALIDATION, Job, TrialState, TurnReport, UserError
 from dps_tf.data import Dataset
@@ -28,7 +28,6 @@ from dps_tf.store import (
     SweepReader,
 )
 from dps_tf.training import Program, TrainingRunner
-from dps_tf.tuning import build
 from dps_tf.tuning.interruption import Interrupted
 
 Arrays = tuple[np.ndarray, ...]
@@ -64,7 +63,7 @@ def dataset_of(study: StudyReader, data_dir: str | None) -> Dataset:
     Raises:
         UserError: the folder holds no data set of that name, or one of other content.
     """
-    dataset = build.load_dataset(study.trained().workload, data_dir)
+    dataset = data.load_for(study.trained().workload, data_dir)
     if dataset.content_hash != study.training_inputs["content_hash"]:
         raise UserError(
             f"the data set in --data_dir={data_dir} is not the one that {study.name} "
@@ -76,12 +75,13 @@ def dataset_of(study: StudyReader, data_dir: str | None) -> Dataset:
 def network_of(study: StudyReader, dataset: Dataset) -> keras.Model:
     """Returns the network of a study, untrained; UserError if it is another one now."""
     specification = study.trained()
-    model = build.build_network(specification.workload, dataset)
+    workload = specification.workload
+    model = models.build_for(workload, dataset.input_shape, dataset.classes)
     trained = models.in_precision(model, specification.precision)
     if study.training_inputs.get(NETWORK) not in (None, structure_hash(trained)):
         raise UserError(
             f"{study.name} was trained with another network than "
-            f"{specification.workload.network!r} builds now: undo the change of its "
+            f"{workload.network!r} builds now: undo the change of its "
             "builder, or choose another sweep_dir."
         )
     return model

@@ -9,16 +9,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from dps_tf import objectives, optim
 from dps_tf._keras import keras, own_settings
 from dps_tf.core import StudySpecification, UserError, derive_seed
 from dps_tf.models import initial_point
 from dps_tf.probing.replay import dataset_of, network_of
-from dps_tf.sparsity import prunable, save_sparse, tfmot
+from dps_tf.sparsity import (
+    Pruner,
+    prunable,
+    prunes_while_training,
+    save_sparse,
+    tfmot,
+)
 from dps_tf.sparsity.sparse_model import table
 from dps_tf.store import FileSystem, State, StudyReader, SweepReader, trial_points
-from dps_tf.training import Task
-from dps_tf.tuning import build
-from dps_tf.tuning.build import Pruner, is_scheduled
 
 BEST = "best"
 """Name of the trial that met the goal first."""
@@ -114,10 +118,9 @@ def trained_trial(
     number = _trial_number(study, cell, trial)
     state, damaged = _state(study, cell, number)
     dataset = dataset_of(study, data_dir)
-    task = build.build_task(specification.workload, dataset)
     model = network_of(study, dataset)
     model.set_weights(state.arrays[: len(model.weights)])
-    if is_scheduled(specification):
+    if prunes_while_training(specification.cell):
         masks = _tfmot_masks(specification, state, model)
     else:
         prune = Pruner(specification, dataset, sweep.layout.scores, files)
@@ -131,7 +134,10 @@ def trained_trial(
             "zero, so the network is not the one that was trained: its function must "
             "return the same network, with the same initial weights, each time."
         )
-    _take_averages(model, task, state, point, masks)
+    objective = objectives.build_for(specification.workload, dataset.token_bytes)
+    optimizer = optim.build_for(specification.workload, objective.reads)
+    own = objective.split_point(point)[1]
+    _take_averages(model, optimizer, state, own, masks)
     names = [role.name for role in prunable.roles(model)]
     return TrainedTrial(
         cell,
@@ -148,16 +154,15 @@ def trained_trial(
 
 def _take_averages(
     model: keras.Model,
-    task: Task,
+    optimizer: optim.Optimizer,
     state: State,
     point: Mapping[str, float],
     masks: Sequence[np.ndarray],
 ) -> None:
     """Sets a network's weights to their averages, if the optimizer averages weights."""
-    optimizer, trained = task.optimizer(), model.trainable_variables
     if not optimizer.averages_weights:
         return
-    values = optimizer.values(task.objective.split_point(point)[1])
+    values, trained = optimizer.values(point), model.trainable_variables
     slots = optimizer.named(state.arrays[len(model.weights) :], trained)
     given = {name: tf.constant(value, tf.float32) for name, value in values.items()}
     averages = optimizer.evaluated(slots, trained, given, tf.constant(state.step))

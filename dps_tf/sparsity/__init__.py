@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
-from dps_tf.sparsity.iterative import Iterative
+import dps_tf.sparsity.scores  # noqa: F401 - registers the shipped methods
 from dps_tf.sparsity.methods import (
     SPARSITY_METHODS,
+    Iterative,
     OneShot,
     SparsityMethod,
     check_pruning,
-    check_reachable,
     masks_for,
     register_sparsity_method,
 )
 from dps_tf.sparsity.prunable import (
     MaskSet,
-    counts_of,
     entries_outside,
     masked,
     roles,
     trainable_positions,
+)
+from dps_tf.sparsity.pruner import (
+    Pruner,
+    check,
+    check_data,
+    gradual_of,
+    prunes_while_training,
 )
 from dps_tf.sparsity.pruning_schedule import Scheduled
 from dps_tf.sparsity.request import (
@@ -32,7 +38,6 @@ from dps_tf.sparsity.request import (
 from dps_tf.sparsity.selection import (
     SELECTIONS,
     Candidates,
-    kept_count,
     register_selection,
 )
 from dps_tf.sparsity.sparse_model import load_sparse, save_sparse
@@ -48,14 +53,17 @@ __all__ = [
     "MaskRequest",
     "MaskSet",
     "OneShot",
+    "Pruner",
     "Scheduled",
     "ScoreCache",
     "SparsityMethod",
+    "check",
+    "check_data",
     "check_pruning",
-    "check_reachable",
-    "counts_of",
+    "gradual_of",
     "load_sparse",
     "masks_for",
+    "prunes_while_training",
     "register_selection",
     "register_sparsity_method",
     "save_sparse",

@@ -1,9 +1,7 @@
 """Sparsity methods by name; the `prune` of a method makes the masks of a trial.
 
-One-shot scores are computed at the initial point; larger means kept. Notation: theta =
-initial point, g = gradient of the mean loss of a batch of 100 examples, H = its
-Hessian; sums run over batches. A score is a list of float32 arrays, one per trainable
-variable, whether that one is prunable or not.
+A method scores once, or in rounds: score, select, score what is left. The scores of
+shipped methods are in `scores`; tfmot's schedules are in `pruning_schedule`.
 """
 
 from __future__ import annotations
@@ -18,8 +16,6 @@ import numpy as np
 from dps_tf._keras import keras, own_settings
 from dps_tf.core import (
     DENSE,
-    POSITIVE,
-    Argument,
     Cell,
     Pruning,
     Range,
@@ -27,23 +23,19 @@ from dps_tf.core import (
     Registry,
     UserError,
     check_known,
-    derive_seed,
 )
 from dps_tf.data import Dataset
 from dps_tf.objectives import Objective, Progress
 from dps_tf.sparsity.prunable import MaskSet, describe, roles
 from dps_tf.sparsity.request import (
-    BalancedExamples,
     ExampleReader,
-    ExampleWindows,
     MaskRequest,
     ScoreCache,
     selection_arguments,
 )
-from dps_tf.sparsity.score_gradients import GradientProgram
 from dps_tf.sparsity.selection import SELECTIONS
 
-Arrays = Sequence[np.ndarray]
+Masks = list[np.ndarray]
 AT_LEAST_ONE = Range(low=1, whole=True)
 
 
@@ -131,21 +123,38 @@ def check_pruning(
         SPARSITY_METHODS[method].check(method, sparsity, pruning, step_budget)
 
 
+def _request(  # noqa: PLR0913 - the fields of a MaskRequest
+    network: keras.Model,
+    initial: Sequence[np.ndarray],
+    dataset: Dataset,
+    method: str,
+    sparsity: float,
+    pruning: Pruning,
+    key_parts: Mapping[str, Any],
+    objective: Objective | None = None,
+) -> MaskRequest:
+    """Returns a request whose reader and arguments are those of its method."""
+    arguments = own_arguments(method, pruning)
+    return MaskRequest(
+        network,
+        initial,
+        dataset,
+        method,
+        arguments,
+        SPARSITY_METHODS[method].reader,
+        sparsity,
+        pruning,
+        key_parts,
+        objective,
+    )
+
+
 def check_reachable(
     network: keras.Model, dataset: Dataset, cell: Cell, pruning: Pruning
 ) -> None:
     """Raises UserError for a sparsity that a selection cannot reach in a network."""
-    request = MaskRequest(
-        network,
-        (),
-        dataset,
-        cell.sparsity_method,
-        {},
-        SPARSITY_METHODS[cell.sparsity_method].reader,
-        cell.sparsity,
-        pruning,
-        {},
-    )
+    method = cell.sparsity_method
+    request = _request(network, (), dataset, method, cell.sparsity, pruning, {})
     request.select([np.ones(weight.shape) for weight in network.trainable_variables])
 
 
@@ -181,20 +190,10 @@ def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
         variables = network.trainable_variables
         ones = [np.ones(variable.shape, np.float32) for variable in variables]
         return describe(ones, roles(network), pruning.prunable)
-    registered = SPARSITY_METHODS[method]
-    request = MaskRequest(
-        network,
-        initial,
-        dataset,
-        method,
-        own_arguments(method, pruning),
-        registered.reader,
-        sparsity,
-        pruning,
-        key_parts,
-        objective,
+    request = _request(
+        network, initial, dataset, method, sparsity, pruning, key_parts, objective
     )
-    masks = registered.prune(request, cache, progress)
+    masks = SPARSITY_METHODS[method].prune(request, cache, progress)
     return describe(masks, request.roles, pruning.prunable, request.examples)
 
 
@@ -236,115 +235,44 @@ class OneShot(SparsityMethod):
         return request.select(scores)
 
 
-def mask_gradient_sum(
-    program: GradientProgram,
-    theta: Arrays,
-    inputs: np.ndarray,
-    labels: np.ndarray,
-    progress: Progress | None = None,
-) -> list[np.ndarray]:
-    """Returns the signed sum over batches of d loss / d mask, float64.
+@dataclass(frozen=True)
+class Iterative(SparsityMethod):
+    """Scores and selects in rounds of growing sparsity.
 
-    d loss / d mask_j = theta_j g_j, where g is taken at the point of the program:
-    theta itself for mask = 1, theta times mask for others. `theta` is of the trainable
-    variables, unmasked; examples are read in their order.
+    Masks are looked up or computed once per (network, data, initial point, method,
+    arguments, examples, sparsity, prunable set, selection).
 
-    Source: Lee, Ajanthan, Torr 2019, eq. 5; summed over an epoch in Lee et al. 2021,
-    published code.
-    """
-    gradients = program.loss_gradient(inputs, labels, progress=progress)
-    return [t * g for t, g in zip(theta, gradients, strict=True)]
-
-
-def snip(
-    program: GradientProgram,
-    theta: Arrays,
-    inputs: np.ndarray,
-    labels: np.ndarray,
-    progress: Progress | None = None,
-) -> list[np.ndarray]:
-    """Returns |sum theta g|: the absolute value after the sum over batches.
-
-    Zero-initialized biases have a score of exactly 0, so with the prunable set
-    `kernels_and_biases` they are the first to go: none is left at any real sparsity.
-
-    Source: Lee, Ajanthan, Torr 2019 (one mini-batch); Lee et al. 2021, published code
-    (one epoch). Deviation: not divided by the total, which changes no order.
-    """
-    sums = mask_gradient_sum(program, theta, inputs, labels, progress)
-    return [np.abs(part).astype(np.float32) for part in sums]
-
-
-def grasp(  # noqa: PLR0913 - the arguments of every score, and its own
-    program: GradientProgram,
-    theta: Arrays,
-    inputs: np.ndarray,
-    labels: np.ndarray,
-    temperature: float,
-    progress: Progress | None = None,
-) -> list[np.ndarray]:
-    """Returns theta (H g) with logits divided by `temperature`.
-
-    Removing entry j changes |g|^2 by -2 theta_j (H g)_j in first order. The paper's
-    score is -theta (H g), and entries with the largest scores, which harm gradient
-    flow, are removed; here the sign is reversed, so that the largest are kept.
-
-    Source: Wang, Zhang, Grosse 2020, eq. 8 and algorithm 1; temperature and class
-    balance from the published code. Deviations: g and H are of all trainable variables,
-    biases included, and dense layers are not drawn anew before scoring, because the
-    mask is for the initial point that will be trained; divided by the largest absolute
-    score (so that float32 holds them) and not by their sum, which changes no order; the
-    examples are the first of each class, not random ones.
+    Attributes:
+        score: (request, round 0, 1, ..., masks of the round before, empty for the
+            first) -> scores of all trainable variables.
+        sparsities: (target sparsity, arguments) -> sparsity after each round, which
+            never falls.
+        may_return: whether an entry that was pruned may be kept again.
+        reads: names, defaults and ranges of the method's arguments.
+        reader: decides which training examples are read.
     """
 
-    def half(first: int) -> Progress | None:
-        if progress is None:
-            return None
-        return lambda done, batches: progress(first * batches + done, 2 * batches)
+    score: Callable[[MaskRequest, int, Masks], list[np.ndarray]]
+    sparsities: Callable[[float, Mapping[str, Any]], Sequence[float]]
+    may_return: bool = False
+    reads: Reads = field(default_factory=dict)
+    reader: ExampleReader = field(default_factory=ExampleReader)
+    unit: ClassVar[str] = "rounds"
 
-    gradient = program.loss_gradient(inputs, labels, temperature, half(0))
-    product = program.hessian_product(inputs, labels, gradient, temperature, half(1))
-    parts = [t * p for t, p in zip(theta, product, strict=True)]
-    largest = max((np.abs(part).max(initial=0.0) for part in parts), default=0.0)
-    return [(part / (largest or 1.0)).astype(np.float32) for part in parts]
+    def prune(
+        self, request: MaskRequest, cache: ScoreCache | None, progress: Progress | None
+    ) -> list[np.ndarray]:
+        """Returns the masks after the last round."""
+        return cached(cache, request.mask_key, lambda: self._iterate(request, progress))
 
-
-def _snip(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
-    """Returns |sum theta g| of the first training examples; see `snip`."""
-    program = request.program
-    with program.lock:
-        program.set_point(request.initial)
-        return snip(program, request.theta, *request.data(), progress)
-
-
-def _grasp(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
-    """Returns theta (H g) of examples of every class; see `grasp`."""
-    program, temperature = request.program, request.arguments["temperature"]
-    with program.lock:
-        program.set_point(request.initial)
-        return grasp(program, request.theta, *request.data(), temperature, progress)
-
-
-def _magnitude(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
-    """Returns |theta| of the initial weights."""
-    del progress
-    return [np.abs(part).astype(np.float32) for part in request.theta]
-
-
-def _random(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
-    """Returns uniform random numbers, a function of the trial's initial seed."""
-    del progress
-    seed = derive_seed(request.key_parts["initial_seed"], 0, "random scores")
-    generator = np.random.default_rng(seed)
-    return [generator.random(np.shape(part), np.float32) for part in request.theta]
-
-
-# Ten examples a class, temperature 200: published code of Wang et al. 2020.
-_GRASP: Reads = {
-    "temperature": Argument(200.0, POSITIVE),
-    "per_class": Argument(10, AT_LEAST_ONE),
-}
-register_sparsity_method("snip", OneShot(_snip, reader=ExampleWindows()))
-register_sparsity_method("grasp", OneShot(_grasp, _GRASP, BalancedExamples()))
-register_sparsity_method("magnitude", OneShot(_magnitude))
-register_sparsity_method("random", OneShot(_random))
+    def _iterate(self, request: MaskRequest, progress: Progress | None) -> Masks:
+        sparsities = self.sparsities(request.sparsity, request.arguments)
+        masks: Masks = []
+        with request.program.lock:
+            for turn, sparsity in enumerate(sparsities):
+                scores = self.score(request, turn, masks)
+                allowed = None if self.may_return or not masks else masks
+                masks = request.select(scores, sparsity, allowed)
+                if progress is not None:
+                    progress(turn + 1, len(sparsities))
+        return masks

@@ -7,7 +7,6 @@ a kill between any two writes leaves a study that continues.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +24,7 @@ from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.log import Event, open_log
 from dps_tf.store.records import read_json, set_aside, write_json
+from dps_tf.store.saving import SavingTimes
 from dps_tf.store.states import State, StateStore
 from dps_tf.store.study_history import (
     failure_event,
@@ -34,12 +34,6 @@ from dps_tf.store.study_history import (
 )
 from dps_tf.store.study_reader import StudyReader
 
-SNAPSHOT_SECONDS = 30.0
-"""Seconds of work that a kill may cost; more where states are large: SNAPSHOT_SHARE."""
-SNAPSHOT_SHARE = 0.05
-"""Largest share of the time that is spent on saving, while slots may wait."""
-SNAPSHOT_LIMIT = 600.0
-"""Longest time without saving, in seconds, however long the last saving took."""
 Fetch = Callable[[Mapping[int, TrialState]], Mapping[int, TrialState]]
 MOST_ATTEMPTS = 3
 """Number of starts of the command that try a failing trial before it stays failed."""
@@ -70,7 +64,6 @@ class StudyRecord:
         self._guard = guard
         self._files = files
         self._layout = layout
-        self._clock = time.monotonic
         self.specification = specification
         self.has_other_bits = False
         study = StudyReader(files, layout)
@@ -84,8 +77,7 @@ class StudyRecord:
         self._states: dict[int, TrialState] = {}
         self._dirty: set[int] = set()
         self._load_states()
-        self._saved_at = self._flushed_at = self._clock()
-        self._saving_seconds = 0.0
+        self._times = SavingTimes()
 
     def _load_states(self) -> None:
         """Loads the newest state of each trial that the log covers up to it."""
@@ -207,20 +199,16 @@ class StudyRecord:
     def snapshot(self, fetch: Fetch = dict, *, force: bool = False) -> None:
         """Writes log and states to the disk, with `force` or if enough time has passed.
 
-        The log is written after SNAPSHOT_SECONDS, states later where saving them takes
-        more than SNAPSHOT_SHARE of the time, at the latest after SNAPSHOT_LIMIT.
+        `SavingTimes` says how much is enough for the log and how much for states.
 
         Where other processes hold the arrays of states, `fetch` returns them by trial;
         a trial whose state `fetch` does not return keeps its last saved one.
         """
-        begun = self._clock()
-        if not force and begun - self._flushed_at < SNAPSHOT_SECONDS:
-            return
-        self._flushed_at = begun
-        apart = max(SNAPSHOT_SECONDS, self._saving_seconds / SNAPSHOT_SHARE)
-        if not force and begun - self._saved_at < min(apart, SNAPSHOT_LIMIT):
+        with_log, with_states = self._times.due(force=force)
+        if with_log and not with_states:
             self._guard()
             self._log.flush()
+        if not with_states:
             return
         dirty = {t: self._states[t] for t in sorted(self._dirty) if t in self._states}
         fetched = fetch(dirty)
@@ -233,8 +221,7 @@ class StudyRecord:
         if states:
             self._store.save_many(states)
         self._dirty.clear()
-        self._saved_at = self._flushed_at = self._clock()
-        self._saving_seconds = self._saved_at - begun
+        self._times.saved()
 
     def restore(self, trial: int) -> None:
         """Goes back to the last saved state of a trial whose later one was lost."""

@@ -15,8 +15,8 @@ from dps_tf.core import (
     Goal,
     GoalWatch,
     UserError,
-    check_whole,
     on_one_line,
+    whole,
 )
 from dps_tf.data import Examples
 from dps_tf.data.arrays import STORED_KINDS, check_kind, read_rows
@@ -81,17 +81,6 @@ class StepsToResult(keras.callbacks.Callback):
         self._objective = build(objective, objective_arguments)
         if not isinstance(goal, Goal):
             raise UserError(f"goal is {goal!r}; it must be a Goal(metric, threshold).")
-        numbers: dict[str, Any] = {
-            name: number.item() if isinstance(number, np.integer) else number
-            for name, number in (
-                ("interval", interval),
-                ("evaluation_batch_size", evaluation_batch_size),
-                ("step_budget", step_budget),
-            )
-        }
-        check_whole("evaluation_batch_size", numbers["evaluation_batch_size"])
-        if step_budget is not None:
-            check_whole("step_budget", numbers["step_budget"])
         columns = self._objective.columns("validation")
         if goal.metric not in columns:
             raise UserError(
@@ -103,8 +92,9 @@ class StepsToResult(keras.callbacks.Callback):
                 "one label per input, at least one."
             )
         self.goal = goal
-        self.schedule = EvaluationSchedule(numbers["interval"])
-        self.step_budget: int | None = numbers["step_budget"]
+        self.schedule = EvaluationSchedule(whole("interval", interval))
+        budgeted = step_budget is not None
+        self.step_budget = whole("step_budget", step_budget) if budgeted else None
         check_kind("inputs", inputs, STORED_KINDS.replace("c", ""))
         check_kind("labels", labels, "biuf")
         rows, inputs, labels = map(np.asarray, (range(len(labels)), inputs, labels))
@@ -114,7 +104,7 @@ class StepsToResult(keras.callbacks.Callback):
         labels = read_rows(labels, rows, None, "labels")
         labels = self._objective.checked_labels(labels, "the callback")
         self._examples = Examples(inputs, labels)
-        self._batch_size: int = numbers["evaluation_batch_size"]
+        self._batch_size = whole("evaluation_batch_size", evaluation_batch_size)
         self._step = 0
         self._first = 0
         self._optimizer: Any = None

@@ -11,12 +11,11 @@ from typing import Any
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core import check_known
+from dps_tf.core import PLACEMENTS, check_known
 from dps_tf.data import Dataset, Examples
 from dps_tf.training.device_data import DeviceData, PlacedData
 from dps_tf.training.streamed_data import StreamedData
 
-PLACEMENTS = ("auto", "device", "stream")
 DATA_SHARE = 0.25
 """Share of a device's free memory that a data set may take under `auto`. Half of the
 memory is for activations; the rest is for weights, slots and other programs."""
@@ -131,7 +130,9 @@ def output_bytes(model: keras.Model) -> int:
         math.prod(side or 1 for side in shape[1:])
         * int(tf.as_dtype(layer.compute_dtype or "float32").size)
         for layer in model.layers
-        for shape in _shapes(layer.output_shape)
+        # A layer that is used twice may have outputs of two shapes.
+        for use in range(len(layer._inbound_nodes))
+        for shape in _shapes(layer.get_output_shape_at(use))
     )
 
 

@@ -17,8 +17,6 @@ import tensorflow as tf
 from dps_tf._keras import keras
 from dps_tf.core import UserError, check_known, processors
 
-STRATEGIES = ("auto", "one_device", "mirrored", "tpu", "tpu_cores")
-
 # Instruction sets for which the kernels of TensorFlow's CPU build differ.
 _INSTRUCTION_SETS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16")
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dps_tf.core import DENSE, Job, StudySpecification
-from dps_tf.training import TrainingRunner
+from dps_tf.core import DENSE, StudySpecification
 from dps_tf.tuning.backends import Backends
 
-STEPS_SECONDS = 1.0
-"""Least time in seconds over which the steps of one batch size are timed."""
 LARGEST_SECONDS = 1.0
 """Longest time in seconds of a step, as it is foreseen, that is measured."""
 
@@ -73,38 +69,24 @@ def calibrate(
             of_size[cell.batch_size] = replace(study, cell=dense)
     sizes = sorted(of_size)
     middle = sizes[len(sizes) // 2]
-    times = {middle: _timed(backends, of_size[middle])}
+    backend = backends(of_size[middle])
+    in_middle = backend.times(of_size[middle])
+    steps = {middle: in_middle.step}
+    start_up = in_middle.start_up
     # A step grows at most in proportion to its batch.
-    slowest = max(middle, LARGEST_SECONDS / times[middle][0] * middle)
+    slowest = max(middle, LARGEST_SECONDS / in_middle.step * middle)
     for size in (sizes[0], max(size for size in sizes if size <= slowest)):
-        if size not in times:
-            times[size] = _timed(backends, of_size[size], evaluates=False)
+        if size not in steps:
+            found = backend.times(of_size[size], evaluates=False)
+            steps[size] = found.step
+            start_up = max(start_up, found.start_up)
     axes = [value for _, value in first.axes]
     return Calibration(
         network=", ".join([first.workload, first.optimizer, *axes]),
-        slots=backends.slots(of_size[middle]),
-        steps={size: times[size][0] for size in sorted(times)},
-        evaluation=times[middle][2],
+        slots=in_middle.slots,
+        steps=dict(sorted(steps.items())),
+        evaluation=in_middle.evaluation,
         pruning=pruning,
-        start_up=max(start_up for _, start_up, _ in times.values()),
-        devices=backends.devices(of_size[middle]),
+        start_up=start_up,
+        devices=in_middle.devices,
     )
-
-
-def _timed(
-    backends: Backends, study: StudySpecification, *, evaluates: bool = True
-) -> tuple[float, float, float]:
-    """Returns the seconds of a step, of the start-up, and of an evaluation or 0."""
-    begun = time.monotonic()
-    runner = backends.runner(study)
-    point = study.workload.draw(study.cell.seed, 1)[0]
-    if isinstance(runner, TrainingRunner):
-        runner.try_step(point)
-        start_up = time.monotonic() - begun
-        seconds = runner.step_seconds(point, STEPS_SECONDS)
-        return seconds, start_up, runner.evaluation_seconds() if evaluates else 0.0
-    # A simulated trial starts at once, and its evaluations are a part of its steps.
-    interval = study.evaluations.interval
-    for step in range(interval, 101 * interval, interval):
-        runner.run(0, [Job(0, point, None, step)], lambda: False)
-    return (time.monotonic() - begun) / step, 0.0, 0.0

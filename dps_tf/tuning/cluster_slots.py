@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dps_tf.core import (
-    Backend,
     Job,
     PreparedStudy,
     StudySpecification,
@@ -24,7 +23,9 @@ from dps_tf.core import (
     TrialState,
     TurnReport,
 )
-from dps_tf.tuning.simulation import SimulatedBackend, is_simulated
+from dps_tf.store import files_for
+from dps_tf.tuning.backends import Backends
+from dps_tf.tuning.options import Options
 
 _MAX_PROGRAMS = 2
 """Number of studies whose compiled programs a slot keeps.
@@ -52,8 +53,8 @@ class RemoteSlot:
     def __init__(self, options: Mapping[str, Any]):
         for module in options["imports"]:
             importlib.import_module(module)
-        self._options = options
-        self._trained: Backend | None = None
+        own = Options(**options)
+        self._backends = Backends(own, files_for(own.sweep_dir))
         self._stop = threading.Event()
         self._studies: OrderedDict[str, _Study] = OrderedDict()
 
@@ -124,25 +125,9 @@ class RemoteSlot:
             for other in kept[: len(kept) + 1 - _MAX_PROGRAMS]:
                 other.prepared = None
             specification = study.specification
-            study.prepared = self._backend(specification).prepare(specification)
+            study.prepared = self._backends(specification).prepare(specification)
             study.specification = study.prepared.study
         return study.prepared
-
-    def _backend(self, study: StudySpecification) -> Backend:
-        if is_simulated(study.workload):
-            return SimulatedBackend()
-        if self._trained is None:
-            # Loads TensorFlow, which a simulation does without.
-            from dps_tf.store import files_for
-            from dps_tf.tuning.backends import TrainedBackend
-            from dps_tf.tuning.options import Options
-            from dps_tf.tuning.resources import configure_threads
-
-            configure_threads(study.intra_op_threads)
-            options = Options(**self._options)
-            files = files_for(options.sweep_dir)
-            self._trained = TrainedBackend(options, files, say=lambda text: None)
-        return self._trained
 
 
 class SlotPool:

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dps_tf.core import UserError, check_known
-from dps_tf.training import device_memory
-from dps_tf.training.strategy import STRATEGIES
+from dps_tf.core import PLACEMENTS, STRATEGIES, UserError, check_known
 
 ENGINES = ("local", "ray")
 """Places where trials run: this process, or the processes of a Ray cluster."""
@@ -74,8 +72,7 @@ class Options:
     def __post_init__(self) -> None:
         check_known("--strategy", self.strategy, STRATEGIES)
         check_known("--xla", self.xla, XLA)
-        placement = self.data_placement
-        check_known("data placement", placement, device_memory.PLACEMENTS)
+        check_known("data placement", self.data_placement, PLACEMENTS)
         check_known("--engine", self.engine, ENGINES)
         if self.ray_address is not None and self.engine != "ray":
             raise UserError(

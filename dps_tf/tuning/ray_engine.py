@@ -69,7 +69,7 @@ def run_sweep(sweep: Sweep, gin_text: str) -> SweepOutcome:
         cluster.close()
 
 
-class RayBackend:
+class RayBackend(Backend):
     """Runs studies on the slots of a cluster.
 
     The backend `inner` checks them on this machine, which needs their data too.
@@ -78,11 +78,14 @@ class RayBackend:
     def __init__(
         self, inner: Backend, cluster: RayCluster, stop: StopRequest, options: Options
     ):
-        self.check = inner.check
-        self.check_data = inner.check_data
+        self._inner = inner
         self._cluster = cluster
         self._stop = stop
         self._options = options
+
+    def check_data(self, study: StudySpecification) -> None:
+        """Raises UserError as the backend of the study does on this machine."""
+        self._inner.check_data(study)
 
     def prepare(
         self, study: StudySpecification, show: Callable[[str], None] | None = None

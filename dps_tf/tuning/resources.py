@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import psutil
 import tensorflow as tf
 
+from dps_tf import models, objectives, optim, sparsity
 from dps_tf._keras import keras
 from dps_tf.core import StudySpecification, UserError, processors
 from dps_tf.data import Dataset
-from dps_tf.training import PlacedData, Program, device_memory
+from dps_tf.training import PlacedData, Program, Task, device_memory
 from dps_tf.training import strategy as strategies
-from dps_tf.tuning.build import build_task, gradual_of, scratch_network
 
 _MAX_SLOTS = 64
 """Largest default number of trials side by side on a CPU."""
@@ -28,8 +28,9 @@ def configure_threads(intra_op: int | None = None) -> int:
 
 
 def check_threads(specification: StudySpecification) -> None:
-    """Raises UserError unless TensorFlow has the threads that a study has."""
-    here, wanted = strategies.intra_op_threads(), specification.intra_op_threads
+    """Raises UserError unless TensorFlow has the threads of a study, or takes them."""
+    wanted = specification.intra_op_threads
+    here = configure_threads(wanted)
     if here != wanted:
         raise UserError(
             f"{specification.cell.name} has {wanted} thread(s) per operation, on which "
@@ -55,10 +56,10 @@ def check_memory(specification: StudySpecification, dataset: Dataset) -> None:
     own. Where they lie on an accelerator, saving brings them to the host.
     """
     workload = specification.workload
-    network = scratch_network(workload, dataset)
-    optimizer = build_task(workload, dataset).optimizer()
+    network = models.scratch_for(workload, dataset.input_shape, dataset.classes)
+    reads = objectives.build_for(workload, dataset.token_bytes).reads
     trained = network.trainable_variables
-    slots = optimizer.init(trained).values()
+    slots = optim.build_for(workload, reads).init(trained).values()
     arrays = [*network.weights, *(a for slot in slots for a in slot if a is not None)]
     if specification.cell.sparsity > 0:
         arrays += trained
@@ -148,12 +149,7 @@ class Resources:
             UserError: the batch does not fit the training set.
         """
         check_batch_size(specification, dataset)
-        task = build_task(
-            specification.workload,
-            dataset,
-            gradual_of(specification),
-            specification.precision,
-        )
+        task = _task(specification, dataset)
         goal = specification.goal if specification.evaluation == "goal" else None
         if specification.deterministic:
             tf.config.experimental.enable_op_determinism()
@@ -183,6 +179,26 @@ class Resources:
                 dataset, strategy, self.data_placement, free_memory()
             )
         return self._held[key]
+
+
+def _task(study: StudySpecification, dataset: Dataset) -> Task:
+    """Returns what the programs of a study train: its names looked up."""
+    workload = study.workload
+    objective = objectives.build_for(workload, dataset.token_bytes)
+
+    def network() -> keras.Model:
+        built = models.build_for(workload, dataset.input_shape, dataset.classes)
+        return models.in_precision(built, study.precision)
+
+    given = workload.metaparameters
+    return Task(
+        network=network,
+        optimizer=lambda: optim.build_for(workload, objective.reads),
+        dataset=dataset,
+        loss_metaparameters=tuple(n for n in objective.reads if n in given),
+        gradual=sparsity.gradual_of(study),
+        objective=objective,
+    )
 
 
 def _key(dataset: Dataset, strategy: tf.distribute.Strategy) -> tuple[str, str]:

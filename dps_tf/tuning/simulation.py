@@ -19,6 +19,7 @@ import numpy as np
 
 from dps_tf.core import (
     Argument,
+    Backend,
     Job,
     NoisyQuadratic,
     PreparedStudy,
@@ -52,11 +53,6 @@ _EVALUATIONS_AHEAD = 64
 """Number of losses computed in one call; a single one would cost as much."""
 
 
-def is_simulated(workload: Workload) -> bool:
-    """Returns whether a workload is simulated and not trained."""
-    return workload.dataset == DATASET
-
-
 def model_of(workload: Workload) -> NoisyQuadratic:
     """Returns the model of a simulated workload; UserError if its names are unknown."""
     check_known("network", workload.network, _MODELS)
@@ -80,7 +76,7 @@ def _check_number(name: str, value: object, *, whole: bool) -> None:
         )
 
 
-class SimulatedBackend:
+class SimulatedBackend(Backend):
     """The backend of simulated studies, which have no data."""
 
     def check(self, study: StudySpecification) -> None:
@@ -100,9 +96,6 @@ class SimulatedBackend:
                     f"{name} is {value!r}; workload {workload.name} is simulated, and "
                     f"there it can be {required!r} only."
                 )
-
-    def check_data(self, study: StudySpecification) -> None:
-        """Accepts every study: a simulation has no data."""
 
     def prepare(
         self, study: StudySpecification, show: Callable[[str], None] | None = None

@@ -15,12 +15,12 @@ from typing import Any
 
 from dps_tf.core import ClusterRunner, Job, Runner, StudySpecification, TurnReport
 from dps_tf.store import LocalFiles, SweepLayout, open_study
-from dps_tf.tuning.backends import TrainedBackend
 from dps_tf.tuning.driver import StudyDriver
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.resources import configure_threads
 from dps_tf.tuning.simulation import SimulatedBackend, SimulatedRunner
+from dps_tf.tuning.trained_backend import TrainedBackend
 from dps_tf.workloads.reading import read_configuration
 
 SLOTS = 200

@@ -119,7 +119,8 @@ def test_a_way_past_a_door_is_noticed():
 
 
 def test_pure_modules_import_without_tensorflow_and_network():
-    result = run_python(IMPORT_PURE, *PURE)
+    # A slot of a cluster that simulates does without TensorFlow.
+    result = run_python(IMPORT_PURE, *PURE, "dps_tf.tuning.cluster_slots")
     assert result.returncode == 0, result.stderr
 
 

@@ -20,12 +20,18 @@ import tensorflow as tf
 from dps_tf import models
 from dps_tf.analysis.interchange.shallue2019 import goals
 from dps_tf.analysis.published import read_published
-from dps_tf.core import SweepSpecification, Workload
+from dps_tf.core import (
+    Cell,
+    EvaluationInterval,
+    StudySpecification,
+    SweepSpecification,
+    Workload,
+)
 from dps_tf.data import Dataset, Examples, FirstTokens
 from dps_tf.models import initial_point
 from dps_tf.sparsity import trainable_positions
-from dps_tf.training import DeviceData, Program
-from dps_tf.tuning.build import build_task
+from dps_tf.training import Program
+from dps_tf.tuning.resources import Resources
 from dps_tf.workloads import reading
 from dps_tf.workloads.reading import read_configuration
 from tests.training.problems import one_device
@@ -329,8 +335,12 @@ def begun(
 
     It has as many examples as a batch.
     """
-    task = build_task(workload, made_up(workload, batch_size, most_classes))
-    program = Program(task, DeviceData(task.dataset, one_device()), batch_size)
+    cell = Cell(workload.name, workload.optimizer, "none", 0, batch_size, 0.0)
+    # Files have an interval for larger batches.
+    often = dataclasses.replace(workload, evaluation_interval=EvaluationInterval(1))
+    study = StudySpecification(cell, often)
+    dataset = made_up(workload, batch_size, most_classes)
+    program = Resources([one_device()]).programs(study, dataset)[0]
     point = {**workload.draw(0, 1)[0], "learning_rate": rate}
     if "momentum" in point:
         point["momentum"] = 0.9

@@ -20,11 +20,10 @@ from dps_tf.core import (
     StudySpecification,
     Workload,
 )
-from dps_tf.data import Dataset
+from dps_tf.data import Dataset, load_for
+from dps_tf.sparsity import Pruner
 from dps_tf.store import LocalFiles
 from dps_tf.training import TrainingRunner
-from dps_tf.tuning import build
-from dps_tf.tuning.build import Pruner
 from dps_tf.tuning.resources import Resources
 
 ERROR = "validation/classification_error"
@@ -53,7 +52,7 @@ def wrong_counts(sparsity: float, folder: str) -> list[list[int]]:
     method = "snip" if sparsity else "none"
     cell = Cell("digits_mlp", "momentum", method, 0, 32, sparsity)
     study = StudySpecification(cell, WORKLOAD)
-    dataset = build.load_dataset(WORKLOAD, None)
+    dataset = load_for(WORKLOAD, None)
     prune = Pruner(study, dataset, folder, LocalFiles()) if sparsity else None
     programs = Resources.of_this_machine(1).programs(study, dataset)
     runner = TrainingRunner(programs, 0, "per_trial", prune)

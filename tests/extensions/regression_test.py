@@ -10,7 +10,6 @@ import pytest
 
 import dps_tf
 from dps_tf import data, models
-from dps_tf.tuning import build
 
 FILE = Path(__file__).parent / "regression.gin"
 
@@ -33,7 +32,7 @@ def test_a_regression_goes_from_the_gin_file_to_its_tables(tmp_path):
     assert np.mean(small * (error - 0.5 * small)) == pytest.approx(0.2, abs=0.05)
     # Nothing has been learned before the first step.
     workload = sweep.specification.studies[0].workload
-    network = build.build_network(workload, held)
+    network = models.build_for(workload, held.input_shape, held.classes)
     network.set_weights(models.initial_point(network, 0))
     outputs = network.predict(validation.inputs, verbose=0)
     error = np.abs(outputs - validation.labels)

@@ -21,7 +21,6 @@ from dps_tf.sparsity import selection
 from dps_tf.store import LocalFiles, SweepReader
 from dps_tf.training import environment
 from dps_tf.training import strategy as strategies
-from dps_tf.tuning import build
 from tests.training.problems import Problem
 
 BACKEND = keras.backend
@@ -222,13 +221,14 @@ def constant(generator):
 def test_a_network_that_differs_from_build_to_build_is_refused(draw, refused, request):
     name = f"unlike_{request.node.callspec.id}".replace("-", "_")
     models.register(name, unlike(draw))
-    problem = Problem()
+    dataset = Problem().dataset
+    of_data = dataset.input_shape, dataset.classes
     workload = type("W", (), {"network": name, "network_arguments": {}})
     if not refused:
-        build.check_same(workload, problem.dataset)
+        models.check_same(workload, *of_data)
         return
     with pytest.raises(UserError, match="differs from build to build"):
-        build.check_same(workload, problem.dataset)
+        models.check_same(workload, *of_data)
 
 
 @pytest.mark.parametrize("kind", [np.complex64, np.complex128, object, str])

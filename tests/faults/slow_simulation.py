@@ -9,11 +9,11 @@ import os
 import time
 from typing import Any
 
-from dps_tf.store import study_record
+from dps_tf.store import saving
 from dps_tf.tuning.simulation import SimulatedRunner
 
-study_record.SNAPSHOT_SECONDS = 1.0
-study_record.SNAPSHOT_SHARE = 1.0
+saving.SNAPSHOT_SECONDS = 1.0
+saving.SNAPSHOT_SHARE = 1.0
 if "DPS_TF_PATIENCE_SECONDS" in os.environ:
     from dps_tf.tuning import ray_cluster
 

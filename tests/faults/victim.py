@@ -110,12 +110,12 @@ def victim() -> Iterator[Victim]:
 
 def main() -> None:
     # What children would import; not the commands, whose flags have the same names.
-    from dps_tf.store import study_record
+    from dps_tf.store import saving
     from dps_tf.tuning import backends, sweep  # noqa: F401
     from dps_tf.workloads import reading  # noqa: F401
 
-    study_record.SNAPSHOT_SECONDS = SNAPSHOT_SECONDS
-    study_record.SNAPSHOT_SHARE = 1.0
+    saving.SNAPSHOT_SECONDS = SNAPSHOT_SECONDS
+    saving.SNAPSHOT_SHARE = 1.0
     gc.freeze()  # As in tests/conftest.py.
     for line in sys.stdin:
         order = json.loads(line)

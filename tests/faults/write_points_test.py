@@ -27,8 +27,8 @@ def undisturbed() -> dict[str, bytes]:
 @pytest.fixture(autouse=True)
 def all_is_saved_after_each_turn(monkeypatch):
     """The most write points that there may be."""
-    monkeypatch.setattr("dps_tf.store.study_record.SNAPSHOT_SECONDS", 0.0)
-    monkeypatch.setattr("dps_tf.store.study_record.SNAPSHOT_SHARE", math.inf)
+    monkeypatch.setattr("dps_tf.store.saving.SNAPSHOT_SECONDS", 0.0)
+    monkeypatch.setattr("dps_tf.store.saving.SNAPSHOT_SHARE", math.inf)
 
 
 def fail_from(point: int, mode: str, directory: str) -> bool:

@@ -8,6 +8,7 @@ from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.sweep import Sweep, SweepOutcome
+from dps_tf.tuning.trained_backend import TrainedBackend
 from dps_tf.workloads.reading import read_configuration
 
 BINDINGS = (
@@ -41,7 +42,10 @@ def configured(bindings, names=()) -> SweepSpecification:
 def launched(directory, sweep, resources=None) -> SweepOutcome:
     """Runs a sweep in a directory; returns what became of its cells."""
     files, options = LocalFiles(), Options(str(directory))
-    backends = Backends(options, files, resources)
+    backends = Backends(options, files)
+    if resources is not None:
+        trained_there = TrainedBackend(options, files, resources)
+        backends = lambda study: trained_there  # noqa: E731 - it stands for backends
     return Sweep(files, sweep, options, backends, StopRequest()).run("")
 
 

@@ -10,8 +10,8 @@ from dps_tf import models
 from dps_tf.core import Pruning
 from dps_tf.data import Dataset, Examples
 from dps_tf.sparsity import masks_for
-from dps_tf.sparsity.methods import mask_gradient_sum
 from dps_tf.sparsity.score_gradients import program_of
+from dps_tf.sparsity.scores import mask_gradient_sum
 from dps_tf.sparsity.selection import select
 from tests.parity import golden
 

@@ -14,11 +14,11 @@ from dps_tf.sparsity import (
     OneShot,
     ScoreCache,
     check_pruning,
-    iterative,
     masks_for,
     prunable,
     register_sparsity_method,
     request,
+    scores,
 )
 from dps_tf.sparsity.request import balanced, window
 from dps_tf.sparsity.score_gradients import program_of
@@ -160,10 +160,10 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_rounds_of_the_papers(self):
         self.assertAllClose(
-            iterative.halving(0.9), [0.5, 0.7, 0.8, 0.85, 0.875, 0.8875, 0.9]
+            scores.halving(0.9), [0.5, 0.7, 0.8, 0.85, 0.875, 0.8875, 0.9]
         )
-        self.assertAllClose(iterative.halving(0.4, 1), [0.2, 0.3, 0.4])
-        hundred = iterative.exponential(0.99, 100)
+        self.assertAllClose(scores.halving(0.4, 1), [0.2, 0.3, 0.4])
+        hundred = scores.exponential(0.99, 100)
         self.assertLen(hundred, 100)
         self.assertAllClose(1 - hundred[49], 0.1)
         self.assertEqual(hundred[-1], 0.99)

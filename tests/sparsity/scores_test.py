@@ -9,7 +9,7 @@ from absl.testing import parameterized
 from dps_tf import models, objectives
 from dps_tf._keras import keras
 from dps_tf.core import UserError
-from dps_tf.sparsity import iterative, methods, trainable_positions
+from dps_tf.sparsity import scores, trainable_positions
 from dps_tf.sparsity.score_gradients import GradientProgram
 from tests.sparsity import data
 
@@ -90,12 +90,12 @@ class TinyTest(tf.test.TestCase):
 
     def test_snip_is_the_derivative_of_the_loss_in_the_mask(self):
         ones = data.ones_like(self.theta)
-        found = methods.mask_gradient_sum(
+        found = scores.mask_gradient_sum(
             self.program, self.theta, self.inputs, self.labels
         )
         for ours, theirs in zip(found, self.mask_differences(ones), strict=True):
             self.assertAllClose(ours, theirs, rtol=1e-4, atol=1e-5)
-        absolute = methods.snip(self.program, self.theta, self.inputs, self.labels)
+        absolute = scores.snip(self.program, self.theta, self.inputs, self.labels)
         for ours, theirs in zip(absolute, found, strict=True):
             self.assertAllClose(ours, np.abs(theirs), rtol=1e-6)
 
@@ -105,7 +105,7 @@ class TinyTest(tf.test.TestCase):
             draw.integers(0, 2, part.shape).astype(np.float32) for part in self.theta
         ]
         self.program.set_point(self.theta, mask)
-        found = methods.mask_gradient_sum(
+        found = scores.mask_gradient_sum(
             self.program, self.theta, self.inputs, self.labels
         )
         for ours, theirs in zip(found, self.mask_differences(mask), strict=True):
@@ -127,13 +127,13 @@ class TinyTest(tf.test.TestCase):
         self.assertAllClose(hessian, hessian.T)
         theta = np.concatenate([np.ravel(part) for part in self.theta])
         truth = theta * (hessian @ flat.numpy())
-        found = methods.grasp(self.program, self.theta, inputs, labels, temperature)
+        found = scores.grasp(self.program, self.theta, inputs, labels, temperature)
         found = np.concatenate([np.ravel(part) for part in found])
         self.assertAllClose(found, truth / np.abs(truth).max(), rtol=1e-3, atol=1e-5)
 
     def test_grasp_keeps_what_the_gradient_norm_would_miss(self):
         inputs, labels = self.inputs[:100], self.labels[:100]
-        found = methods.grasp(self.program, self.theta, inputs, labels, 1.0)
+        found = scores.grasp(self.program, self.theta, inputs, labels, 1.0)
 
         def norm(theta):
             variables = [tf.Variable(part.astype(np.float64)) for part in theta]
@@ -172,8 +172,8 @@ class TinyTest(tf.test.TestCase):
         for seed in range(3):
             theta = point(self.network, seed)
             program.set_point(theta, data.ones_like(theta))
-            methods.snip(program, theta, self.inputs, self.labels)
-            methods.snip(program, theta, self.inputs[:30], self.labels[:30])
+            scores.snip(program, theta, self.inputs, self.labels)
+            scores.snip(program, theta, self.inputs[:30], self.labels[:30])
         self.assertEqual(program.traces, 1)
 
 
@@ -181,7 +181,7 @@ class SynFlowTest(tf.test.TestCase, parameterized.TestCase):
     def flow(self, network, values, masks=()):
         program = GradientProgram(network)
         places = trainable_positions(network)
-        return iterative.synflow_scores(program, values, places, list(masks))
+        return scores.synflow_scores(program, values, places, list(masks))
 
     def test_case_by_hand(self):
         network = models.build("mlp", (2,), 1, widths=(2,))
@@ -270,7 +270,7 @@ class OtherLayersTest(tf.test.TestCase, parameterized.TestCase):
         tokens = draw.integers(0, 5, (20, 4)).astype(np.int32)
         program = GradientProgram(network)
         program.set_point(theta)
-        found = methods.snip(program, theta, tokens, tokens)
+        found = scores.snip(program, theta, tokens, tokens)
         self.assertEqual([f.shape for f in found], [t.shape for t in theta])
         self.assertGreater(found[0].max(), 0)
 

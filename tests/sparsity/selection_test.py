@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dps_tf.core import UserError
-from dps_tf.sparsity import Candidates, kept_count
+from dps_tf.sparsity import Candidates
 from dps_tf.sparsity.prunable import VariableRole
-from dps_tf.sparsity.selection import choose, select
+from dps_tf.sparsity.selection import choose, kept_count, select
 
 # Few distinct values, so that ties are common.
 SCORES = st.lists(

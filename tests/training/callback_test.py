@@ -234,7 +234,7 @@ class RefusalTest(tf.test.TestCase, parameterized.TestCase):
         ({"goal": Goal("validation/f1", 0.5)}, "validation/f1.* is none of"),
         ({"inputs": HELD.inputs[:3]}, "3 inputs and 75 labels"),
         ({"inputs": HELD.inputs[:0], "labels": HELD.labels[:0]}, "at least one"),
-        ({"interval": 0}, "interval 0 is not"),
+        ({"interval": 0}, "interval is 0; it must be a whole number"),
     )
     def test_what_makes_no_sense(self, changes: Mapping, message: str):
         arguments = {

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dps_tf.store import study_record
+from dps_tf.store import saving
 from tests.store.unsynced import nobody_pulls_the_plug  # noqa: F401 - every test here
 
 
@@ -12,5 +12,5 @@ from tests.store.unsynced import nobody_pulls_the_plug  # noqa: F401 - every tes
 def saving_takes_what_it_takes():
     """By a clock that jumps at each look, saving seems to take long."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(study_record, "SNAPSHOT_SHARE", math.inf)
+        patch.setattr(saving, "SNAPSHOT_SHARE", math.inf)
         yield

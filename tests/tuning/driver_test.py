@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dps_tf.core import TurnReport
-from dps_tf.store import Irreproducible, StoreError, StudyHistory, study_record
+from dps_tf.store import Irreproducible, StoreError, StudyHistory, saving
 from dps_tf.tuning.interruption import Interrupted
 from tests.core.naive_race import Study, answer
 from tests.core.race_test import studies
@@ -37,7 +37,7 @@ STUDY = study_of(SIX)
 def a_look_takes(seconds: float):
     """Patches the clock by which states are saved."""
     clock = SimpleNamespace(monotonic=itertools.count(seconds, seconds).__next__)
-    return mock.patch.object(study_record, "time", clock)
+    return mock.patch.object(saving, "time", clock)
 
 
 @settings(max_examples=60)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dps_tf.core import ClusterRunner, Job, SlotLost, TrialState, TurnReport
-from dps_tf.store import study_record
+from dps_tf.store import saving
 from dps_tf.tuning.driver import assign
 from tests.core.naive_race import answer
 from tests.core.race_test import studies
@@ -124,7 +124,7 @@ def test_slots_that_are_lost_leave_no_trace_in_the_tables(found, slots, seed):
     disk, asked = MemoryFiles(), study_of(study)
     runner = LosingRunner(trials, slots, seed=seed, chance=0.2)
     # Nearly every look is a snapshot: a loss costs all that was not saved.
-    with mock.patch.object(study_record, "time", SlowFiles()):
+    with mock.patch.object(saving, "time", SlowFiles()):
         assert run(disk, asked, runner).decided
     assert rows_of(frames(disk, asked)["trials"]) == list(answer(trials, study).rows)
     assert tables(disk, asked) == undisturbed(study, trials)
@@ -149,9 +149,9 @@ class SlowFiles(MemoryFiles):
 
 @pytest.mark.parametrize("share", [0.05, 0.5])
 def test_saving_takes_no_more_than_its_share_of_the_time(monkeypatch, share):
-    monkeypatch.setattr(study_record, "SNAPSHOT_SHARE", share)
+    monkeypatch.setattr(saving, "SNAPSHOT_SHARE", share)
     files = SlowFiles()
-    monkeypatch.setattr(study_record, "time", files)
+    monkeypatch.setattr(saving, "time", files)
     run(files, STUDY, SyntheticRunner(SIX_TRIALS))
     # The first comes before anything is known, two because all is at an end: the states
     # and the tables.
@@ -159,10 +159,10 @@ def test_saving_takes_no_more_than_its_share_of_the_time(monkeypatch, share):
 
 
 def test_one_slow_save_does_not_put_off_the_next_for_ever(monkeypatch):
-    monkeypatch.setattr(study_record, "SNAPSHOT_SHARE", 1e-6)
-    monkeypatch.setattr(study_record, "SNAPSHOT_LIMIT", 200.0)
+    monkeypatch.setattr(saving, "SNAPSHOT_SHARE", 1e-6)
+    monkeypatch.setattr(saving, "SNAPSHOT_LIMIT", 200.0)
     files = SlowFiles()
-    monkeypatch.setattr(study_record, "time", files)
+    monkeypatch.setattr(saving, "time", files)
     run(files, STUDY, SyntheticRunner(SIX_TRIALS))
     # A look may come late by two, and saving itself takes one and a half.
     assert files.saves >= files.now / (200.0 + 2 * 20.0 + 30.0) - 1
@@ -170,10 +170,10 @@ def test_one_slow_save_does_not_put_off_the_next_for_ever(monkeypatch):
 
 
 def test_the_log_is_written_while_saving_states_waits(monkeypatch):
-    monkeypatch.setattr(study_record, "SNAPSHOT_SHARE", 1e-6)
-    monkeypatch.setattr(study_record, "SNAPSHOT_LIMIT", math.inf)
+    monkeypatch.setattr(saving, "SNAPSHOT_SHARE", 1e-6)
+    monkeypatch.setattr(saving, "SNAPSHOT_LIMIT", math.inf)
     files = SlowFiles()
-    monkeypatch.setattr(study_record, "time", files)
+    monkeypatch.setattr(saving, "time", files)
     known = []
 
     def look(trial: int, step: int) -> None:

@@ -116,7 +116,7 @@ class SimulatedSweepTest(parameterized.TestCase):
         layout = SweepLayout(str(self.sweep_dir))
         measurer = Measurer(LocalFiles(), layout, Wanted(), say=said.append)
         self.assertEmpty(measurer.measure(sweep.studies[0].cell.name))
-        self.assertIn("simulated", said[0])
+        self.assertIn("no network was trained", said[0])
 
 
 class SimulatedRunnerTest(parameterized.TestCase):

@@ -1,0 +1,259 @@
+"""The scores of shipped sparsity methods: SNIP, GraSP, SynFlow, FORCE and simple ones.
+
+A score is a list of arrays, one per trainable variable, whether that one is prunable or
+not; larger means kept. Notation: theta = initial point, g = gradient of the mean loss
+of a batch of 100 examples, H = its Hessian, m = mask so far, s = target sparsity, k =
+1, 2, ... the round; sums run over batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dps_tf.core import POSITIVE, Argument, Reads, UserError, derive_seed
+from dps_tf.objectives import Progress
+from dps_tf.sparsity.methods import (
+    AT_LEAST_ONE,
+    Iterative,
+    Masks,
+    OneShot,
+    register_sparsity_method,
+)
+from dps_tf.sparsity.prunable import trainable_positions
+from dps_tf.sparsity.request import BalancedExamples, ExampleWindows, MaskRequest
+from dps_tf.sparsity.score_gradients import GradientProgram
+
+Arrays = Sequence[np.ndarray]
+ROUND_EXAMPLES = 5_000  # this package's choice; published codes take a batch or a few
+
+
+def mask_gradient_sum(
+    program: GradientProgram,
+    theta: Arrays,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    progress: Progress | None = None,
+) -> list[np.ndarray]:
+    """Returns the signed sum over batches of d loss / d mask, float64.
+
+    d loss / d mask_j = theta_j g_j, where g is taken at the point of the program:
+    theta itself for mask = 1, theta times mask for others. `theta` is of the trainable
+    variables, unmasked; examples are read in their order.
+
+    Source: Lee, Ajanthan, Torr 2019, eq. 5; summed over an epoch in Lee et al. 2021,
+    published code.
+    """
+    gradients = program.loss_gradient(inputs, labels, progress=progress)
+    return [t * g for t, g in zip(theta, gradients, strict=True)]
+
+
+def snip(
+    program: GradientProgram,
+    theta: Arrays,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    progress: Progress | None = None,
+) -> list[np.ndarray]:
+    """Returns |sum theta g|: the absolute value after the sum over batches.
+
+    Zero-initialized biases have a score of exactly 0, so with the prunable set
+    `kernels_and_biases` they are the first to go: none is left at any real sparsity.
+
+    Source: Lee, Ajanthan, Torr 2019 (one mini-batch); Lee et al. 2021, published code
+    (one epoch). Deviation: not divided by the total, which changes no order.
+    """
+    sums = mask_gradient_sum(program, theta, inputs, labels, progress)
+    return [np.abs(part).astype(np.float32) for part in sums]
+
+
+def grasp(  # noqa: PLR0913 - the arguments of every score, and its own
+    program: GradientProgram,
+    theta: Arrays,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    temperature: float,
+    progress: Progress | None = None,
+) -> list[np.ndarray]:
+    """Returns theta (H g) with logits divided by `temperature`.
+
+    Removing entry j changes |g|^2 by -2 theta_j (H g)_j in first order. The paper's
+    score is -theta (H g), and entries with the largest scores, which harm gradient
+    flow, are removed; here the sign is reversed, so that the largest are kept.
+
+    Source: Wang, Zhang, Grosse 2020, eq. 8 and algorithm 1; temperature and class
+    balance from the published code. Deviations: g and H are of all trainable variables,
+    biases included, and dense layers are not drawn anew before scoring, because the
+    mask is for the initial point that will be trained; divided by the largest absolute
+    score (so that float32 holds them) and not by their sum, which changes no order; the
+    examples are the first of each class, not random ones.
+    """
+
+    def half(first: int) -> Progress | None:
+        if progress is None:
+            return None
+        return lambda done, batches: progress(first * batches + done, 2 * batches)
+
+    gradient = program.loss_gradient(inputs, labels, temperature, half(0))
+    product = program.hessian_product(inputs, labels, gradient, temperature, half(1))
+    parts = [t * p for t, p in zip(theta, product, strict=True)]
+    largest = max((np.abs(part).max(initial=0.0) for part in parts), default=0.0)
+    return [(part / (largest or 1.0)).astype(np.float32) for part in parts]
+
+
+def _snip(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
+    """Returns |sum theta g| of the first training examples; see `snip`."""
+    program = request.program
+    with program.lock:
+        program.set_point(request.initial)
+        return snip(program, request.theta, *request.data(), progress)
+
+
+def _grasp(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
+    """Returns theta (H g) of examples of every class; see `grasp`."""
+    program, temperature = request.program, request.arguments["temperature"]
+    with program.lock:
+        program.set_point(request.initial)
+        return grasp(program, request.theta, *request.data(), temperature, progress)
+
+
+def _magnitude(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
+    """Returns |theta| of the initial weights."""
+    del progress
+    return [np.abs(part).astype(np.float32) for part in request.theta]
+
+
+def _random(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
+    """Returns uniform random numbers, a function of the trial's initial seed."""
+    del progress
+    seed = derive_seed(request.key_parts["initial_seed"], 0, "random scores")
+    generator = np.random.default_rng(seed)
+    return [generator.random(np.shape(part), np.float32) for part in request.theta]
+
+
+def exponential(sparsity: float, rounds: int) -> list[float]:
+    """Returns the sparsity after each round: 1 - (1 - s)^(k / rounds); the last is s.
+
+    Source: Tanaka et al. 2020, algorithm 1; de Jorge et al. 2021, eq. 9.
+
+    >>> exponential(0.75, 2)
+    [0.5, 0.75]
+    """
+    density = 1 - sparsity
+    return [1 - density ** (k / rounds) for k in range(1, rounds)] + [sparsity]
+
+
+def halving(sparsity: float, halvings: int = 5) -> list[float]:
+    """Returns s - (s - start) / 2^i for i = 0 .. halvings, then s, for start = 0.5.
+
+    Source: published code of Verdenius, Stol, Forre 2020 (SNIP-it). Deviation: theirs
+    starts at 0.5 even if s is lower, which would prune too much; here the start is then
+    s / 2.
+
+    >>> halving(0.9, 2)
+    [0.5, 0.7, 0.8, 0.9]
+    """
+    start = 0.5 if sparsity > 0.5 else sparsity / 2
+    return [sparsity - (sparsity - start) * 0.5**i for i in range(halvings + 1)] + [
+        sparsity
+    ]
+
+
+def _snip_of_masked(request: MaskRequest, turn: int, masks: Masks) -> list[np.ndarray]:
+    """Returns |sum theta g(theta m)|; each round reads other examples.
+
+    Pruned entries have scores too, so that the method `force` may keep them again.
+
+    Sources: Verdenius, Stol, Forre 2020 (SNIP-it, unstructured, before training); de
+    Jorge et al. 2021, eq. 7 and algorithm 1. Deviation: not divided by the loss or by
+    the number of batches, which changes no order.
+    """
+    program = request.program
+    program.set_point(request.initial, masks or None)
+    return snip(program, request.theta, *request.data(turn))
+
+
+def _flow_of_masked(request: MaskRequest, turn: int, masks: Masks) -> list[np.ndarray]:
+    """Returns |theta m| d R / d |theta m|; reads no data. See `synflow_scores`."""
+    del turn
+    positions = trainable_positions(request.network)
+    program = request.program
+    return synflow_scores(program, request.initial, positions, masks)
+
+
+def synflow_scores(
+    program: GradientProgram,
+    values: Sequence[np.ndarray],
+    positions: Sequence[int],
+    masks: Masks,
+) -> list[np.ndarray]:
+    """Returns |theta m| d R / d |theta m|, float64; reads no data.
+
+    R is the sum of the outputs of the network with all weights replaced by their
+    absolute values, on one input of ones. The sums of the scores of a hidden unit's
+    incoming weights (bias included) and of its outgoing ones are equal.
+
+    Source: Tanaka et al. 2020, eq. 3 and algorithm 1. Selection never returns what was
+    pruned, as in the paper, whose pruned entries have score 0.
+
+    Args:
+        program: its point is overwritten.
+        values: the initial point, in the order of the network's weights.
+        positions: those of the trainable variables in `values`.
+        masks: one per trainable variable; empty for ones.
+    """
+    positive = [np.abs(value) for value in values]
+    program.set_point(positive, masks or None)
+    gradients = program.output_gradient()
+    scores = []
+    for i, (position, gradient) in enumerate(zip(positions, gradients, strict=True)):
+        mask = masks[i] if masks else 1.0
+        scores.append(positive[position].astype(np.float64) * mask * gradient)
+    if not all(np.isfinite(part).all() for part in scores):
+        raise UserError(
+            "synflow scores overflow: the sum of this network's outputs with absolute "
+            "weights is not finite in float32; use another method for it"
+        )
+    return scores
+
+
+# Ten examples a class, temperature 200: published code of Wang et al. 2020.
+_GRASP: Reads = {
+    "temperature": Argument(200.0, POSITIVE),
+    "per_class": Argument(10, AT_LEAST_ONE),
+}
+register_sparsity_method("snip", OneShot(_snip, reader=ExampleWindows()))
+register_sparsity_method("grasp", OneShot(_grasp, _GRASP, BalancedExamples()))
+register_sparsity_method("magnitude", OneShot(_magnitude))
+register_sparsity_method("random", OneShot(_random))
+register_sparsity_method(
+    "synflow",
+    Iterative(
+        _flow_of_masked,
+        lambda sparsity, given: exponential(sparsity, given["rounds"]),
+        # Rounds: Tanaka et al. 2020, section 5.
+        reads={"rounds": Argument(100, AT_LEAST_ONE)},
+    ),
+)
+register_sparsity_method(
+    "iterative_snip",
+    Iterative(
+        _snip_of_masked,
+        lambda sparsity, given: halving(sparsity, given["halvings"]),
+        # Five halvings of the distance from 0.5: published code of SNIP-it.
+        reads={"halvings": Argument(5, AT_LEAST_ONE)},
+        reader=ExampleWindows(ROUND_EXAMPLES),
+    ),
+)
+register_sparsity_method(
+    "force",
+    Iterative(
+        _snip_of_masked,
+        lambda sparsity, given: exponential(sparsity, given["rounds"]),
+        may_return=True,
+        # Rounds: default of the published code of de Jorge et al. 2021.
+        reads={"rounds": Argument(10, AT_LEAST_ONE)},
+        reader=ExampleWindows(ROUND_EXAMPLES),
+    ),
+)
