@@ -185,13 +185,17 @@ class PreparedStudy:
         runner: runs turns of its trials.
         environment: builds and instruction set, on which the bits depend.
         training_inputs: `training_examples`, `validation_examples`, `content_hash`.
-        study: the study, with all that it left open settled.
+        study: the study; what it leaves open is settled to one lane, without XLA.
     """
 
     runner: Runner
     environment: Mapping[str, Any]
     training_inputs: Mapping[str, Any]
     study: StudySpecification
+
+    def __post_init__(self) -> None:
+        plain = {"lanes": 1, "xla": False, "deterministic": False}
+        object.__setattr__(self, "study", self.study.settled_by(plain))
 
 
 @dataclass(frozen=True)

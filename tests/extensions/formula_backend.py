@@ -42,8 +42,7 @@ class FormulaBackend(Backend):
             "validation_examples": 0,
             "content_hash": "1 / (1 + rate step)",
         }
-        settled = study.settled_by({"lanes": 1})
-        return PreparedStudy(FormulaRunner(), {"formula": "1"}, inputs, settled)
+        return PreparedStudy(FormulaRunner(), {"formula": "1"}, inputs, study)
 
 
 register_backend("formula", lambda options, files: FormulaBackend())
