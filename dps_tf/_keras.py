@@ -32,7 +32,8 @@ def own_settings() -> Iterator[None]:
 
     A network is built and traced with them, whatever `~/.keras/keras.json` or the
     program of a user says: channels last, float32, no global policy, functions that are
-    graphs. Threads may overlap: the first one sets, and the last one restores.
+    graphs, and Keras's own meaning of its names. Threads may overlap: the first one
+    sets, and the last one restores.
 
     >>> keras.backend.set_image_data_format("channels_first")
     >>> with own_settings():
@@ -70,3 +71,10 @@ def _set() -> None:
         if getattr(found, "name", found) != own:
             _FOUND.callback(write, found)
             write(own)
+    # A program may have registered a class or function under a name of Keras's own.
+    objects = keras.utils.get_custom_objects()
+    parts = keras.activations, keras.initializers, keras.layers, keras.regularizers
+    hidden = {n: x for n, x in objects.items() if any(hasattr(p, n) for p in parts)}
+    for name in hidden:
+        del objects[name]
+    _FOUND.callback(objects.update, hidden)

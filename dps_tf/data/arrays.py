@@ -256,6 +256,12 @@ def _batched(examples: Iterable[tuple[Any, Any]], place: Path) -> Batches:
     iterator = iter(examples)
     first: list[tuple[Any, Any]] | None = None
     while pairs := list(itertools.islice(iterator, _STACKED)):
+        for pair in pairs:
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise UserError(
+                    f"an example for {place} is a {type(pair).__name__} and no pair "
+                    "(input, label): give pairs."
+                )
         for pair, (part, name) in itertools.product(pairs, enumerate(_NAMES)):
             check_kind(name, pair[part], STORED_KINDS)
         parts = [[np.asarray(pair[part]) for pair in pairs] for part in (0, 1)]

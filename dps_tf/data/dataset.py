@@ -354,6 +354,13 @@ def _given(name: str, source: Source, split: str, own: Given | None) -> Examples
     examples = source.examples(split=own)
     if not len(examples):
         raise UserError(f"the {split} set of data set {name!r} has no example.")
+    own_shape = examples.inputs.shape[1:]
+    trained = source.examples(np.arange(1)).inputs.shape[1:]
+    if own_shape != trained:
+        raise UserError(
+            f"the inputs of the {split} set of data set {name!r} have shape "
+            f"{list(own_shape)}, and those of training {list(trained)}: give one shape."
+        )
     return examples
 
 

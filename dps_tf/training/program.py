@@ -189,9 +189,14 @@ class Program:
         """Raises UserError for labels that the objective or the network cannot take."""
         what = f"data set {task.dataset.name!r}"
         for examples in (task.dataset.train, task.dataset.validation):
-            self.objective.checked_labels(examples.labels[:1], what)
+            labels = examples.labels
+            self.objective.checked_labels(labels[:1], what)
+            # Labels in files are read whole where that is done in any case.
+            is_split = examples is not task.dataset.train
+            if is_split or self.data.placement == "device":
+                labels = np.asarray(labels)
             shape = self.network.outputs[0].shape
-            self.objective.check_outputs(examples.labels, shape, what)
+            self.objective.check_outputs(labels, shape, what)
 
     def _check_lanes(self) -> None:
         """Raises UserError for what has no form in lanes."""

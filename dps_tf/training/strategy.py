@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from dps_tf._keras import keras
 from dps_tf.core import UserError, check_known, processors
@@ -53,7 +54,15 @@ def configure_threads(intra_op: int, inter_op: int) -> int:
             depend on how many trials run side by side.
         inter_op: threads over operations; 0 leaves the choice to TensorFlow. They
             change no bits.
+
+    Raises:
+        UserError: a graph or a strategy of the caller is open.
     """
+    if tf.distribute.has_strategy() or not tf.executing_eagerly():
+        raise UserError(
+            "this is called within a graph or a strategy.scope(), and trials have "
+            "graphs and strategies of their own: call it outside."
+        )
     # Each slot makes its own functions at the same lines of code. TensorFlow would warn
     # of one function that is traced too often.
     tf.get_logger().setLevel("ERROR")
@@ -91,6 +100,7 @@ def environment(replicas: int = 1) -> dict[str, str]:
         "settings": " ".join(
             [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
             + [f"jit={jit}" for jit in [tf.config.optimizer.get_jit()] if jit]
+            + ["op_determinism=1"] * is_op_determinism_enabled()
         ),
         "replicas": str(replicas),
         "devices": " ".join(

@@ -20,7 +20,9 @@ def codes_of(study: StudySpecification, dataset: Dataset) -> dict[str, str]:
         "transform": dataset.transform,
     }
     if cell.sparsity > 0:
-        parts["sparsity_method"] = sparsity.SPARSITY_METHODS[cell.sparsity_method]
+        method = sparsity.SPARSITY_METHODS[cell.sparsity_method]
+        selection = sparsity.SELECTIONS[study.pruning.scope]
+        parts["sparsity_method"] = [type(method), vars(method), selection]
     hashes = {name: models.code_hash(part) for name, part in parts.items()}
     return {name: digest for name, digest in hashes.items() if digest}
 

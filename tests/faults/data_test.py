@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from dps_tf import data
+from dps_tf import data, models, objectives, optim
 from dps_tf.core import UserError
 from dps_tf.data import Source, stored_once, write_arrays
+from dps_tf.training import DeviceData, Program, Task
+from tests.training.problems import one_device
 
 COUNT = 40
 NUMBERS = itertools.count()
@@ -180,6 +183,51 @@ def test_a_given_set_without_examples():
             loaded(**arrays(), **{f"given_{split}": empty}, options=options)
 
 
+@pytest.mark.parametrize("split", ["validation", "test"])
+@pytest.mark.parametrize("shape", [(2, 2), (3, 3), (2, 3, 1), (6,)])
+def test_a_given_set_has_inputs_of_the_shape_of_training(split, shape):
+    given = {f"given_{split}": (np.ones((4, *shape), "f"), np.arange(4) % 2)}
+    options = {"split": "given"} if split == "validation" else {"test": "given"}
+    with pytest.raises(UserError, match=rf"{split} set .* those of training \[2, 3\]"):
+        loaded(**arrays(), **given, options=options)
+
+
+def indicators(labels):
+    labels[17, 1] = 2
+    return objectives.build("sigmoid_cross_entropy"), labels
+
+
+def negative_weights(labels):
+    def weights(labels):
+        return tf.cast(labels, tf.float32) - 0.5
+
+    return replace(objectives.build("sigmoid_cross_entropy"), weights=weights), labels
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (indicators, "label of data set .* is 2: .* from 0 to 1"),
+        (negative_weights, "weights .* from -0.5 to .* at least 0"),
+    ],
+)
+def test_labels_in_files_are_checked_against_the_objective(
+    change, message, mapped, tmp_path
+):
+    objective, labels = change(np.eye(2, dtype=np.int32)[np.arange(COUNT) % 2])
+    held = on_disk(tmp_path, labels) if mapped else labels
+    dataset = loaded(arrays()["inputs"], held)
+    task = Task(
+        network=lambda: models.build("mlp", (2, 3), 2, widths=(3,)),
+        optimizer=lambda: optim.build("sgd"),
+        dataset=dataset,
+        objective=objective,
+    )
+    with pytest.raises(UserError, match=message):
+        Program(task, DeviceData(dataset, one_device()), 8)
+
+
 @pytest.mark.parametrize("number", [2.5, True, "3", np.float64(4), -1])
 @pytest.mark.parametrize(
     "name", ["validation_examples", "test_examples", "training_examples"]
@@ -232,3 +280,9 @@ def test_a_source_of_known_length_is_read_to_its_end(tmp_path):
         stored_once(tmp_path / "none", few, 6)
     with pytest.raises(UserError, match="count is 2.5; it must be a whole number"):
         stored_once(tmp_path / "other", few, 2.5)
+
+
+@pytest.mark.parametrize("example", [{"x": 1, "y": 2}, (1, 2, 3), 5, [1], "ab"])
+def test_what_is_stored_are_pairs(example, tmp_path):
+    with pytest.raises(UserError, match="no pair"):
+        stored_once(tmp_path / "set", lambda: [example])

@@ -21,6 +21,7 @@ from dps_tf.sparsity import selection
 from dps_tf.store import LocalFiles, SweepReader
 from dps_tf.training import environment
 from dps_tf.training import strategy as strategies
+from tests import interpreter
 from tests.training.problems import Problem
 
 BACKEND = keras.backend
@@ -118,6 +119,37 @@ def test_variables_that_change_bits_are_recorded(variable, monkeypatch):
     monkeypatch.setenv(variable, "1")
     assert environment() == {**before, "settings": environment()["settings"]}
     assert f"{variable}=1" in environment()["settings"].split()
+
+
+def test_deterministic_operations_are_recorded():
+    """In a process of its own, as nothing turns them off again."""
+    text = (
+        "from dps_tf.training import environment; import tensorflow as tf; "
+        "print(environment()['settings']); "
+        "tf.config.experimental.enable_op_determinism(); "
+        "print(environment()['settings'])"
+    )
+    before, after = interpreter.run(["-c", text]).stdout.splitlines()[-2:]
+    assert after == f"{before} op_determinism=1".strip()
+
+
+@pytest.mark.parametrize("name", ["relu", "glorot_uniform", "Dense", "L2"])
+def test_a_name_of_keras_means_its_own(name):
+    objects = keras.utils.get_custom_objects()
+    objects[name] = objects["mine"] = other = tf.nn.gelu
+    try:
+        with own_settings():
+            assert name not in objects and objects["mine"] is other
+        assert objects[name] is other
+    finally:
+        del objects[name], objects["mine"]
+
+
+@pytest.mark.parametrize("opened", [tf.Graph().as_default, strategies.build])
+def test_a_graph_or_a_scope_of_the_caller_is_refused(opened):
+    inside = opened() if opened is not strategies.build else opened("mirrored").scope()
+    with inside, pytest.raises(UserError, match="call it outside"):
+        dps_tf.run(dps_tf.sweep("quickstart"), "anywhere")
 
 
 SETTINGS_OF_OTHERS = {
