@@ -56,11 +56,12 @@ def vectorized(function: Callable[..., Any], *stacked: Any) -> Any:
 def of_lanes(function: Callable[..., Any], state: State, trial: Trial, *more: Any):
     """Returns the results of function(state, trial, *more) for every lane, stacked.
 
-    Lanes share the step and whether they are pruned, so that no branch depends on one.
+    Lanes share the step, so that no branch depends on one. All have their masks, which
+    cost less than a branch does to trace.
     """
 
     def one(own: Any, point: Any, masks: Any, seed: tf.Tensor, *more: Any) -> Any:
-        lane = Trial(point, masks, trial.is_pruned, seed)
+        lane = Trial(point, masks, True, seed)
         return function(State(state.step, *own), lane, *more)
 
     own = trial.point, trial.masks, trial.seed

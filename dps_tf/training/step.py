@@ -49,17 +49,20 @@ class Trial(NamedTuple):
 
     point: Mapping[str, tf.Tensor]  # metaparameters by name, float32 []
     masks: Sequence[tf.Tensor]  # float32 0/1, one per trained variable
-    is_pruned: tf.Tensor  # bool []; masks of a dense trial are ones, and not used
+    is_pruned: Any  # bool []; masks of a dense trial are ones, and used only in lanes
     seed: tf.Tensor  # int64 []
     runs: Any = None  # bool [lanes], whether a trial of a lane goes on; see `lanes`
 
     def masked(self, arrays: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns arrays of the trained variables, with zeros at pruned entries."""
-        return tf.cond(
-            self.is_pruned,
+        return self.if_pruned(
             lambda: [a * m for a, m in zip(arrays, self.masks, strict=True)],
             lambda: list(arrays),
         )
+
+    def if_pruned(self, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+        """Returns yes() for a pruned trial, and no() for a dense one."""
+        return yes() if self.is_pruned is True else tf.cond(self.is_pruned, yes, no)
 
 
 @dataclass(frozen=True)
@@ -239,8 +242,8 @@ class Step:
                 ]
             )
 
-        kept = tf.cond(trial.is_pruned, kept, lambda: tf.constant(True))
-        return tf.reduce_all(finite), kept
+        is_sparse = trial.if_pruned(kept, lambda: tf.constant(True))
+        return tf.reduce_all(finite), is_sparse
 
 
 class Loop:
