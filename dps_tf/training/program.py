@@ -585,30 +585,28 @@ class Program:
             self.gradual.check_reached(step, arrays, arrays[-own:])
 
 
-def lanes_for(
+def program_for(
     task: Task,
     data: PlacedData,
     batch_size: int,
     points: int,
     goal: Goal | None = None,
-) -> tuple[int, str]:
-    """Returns (number of lanes of a new study, why there is one or an empty text).
+) -> tuple[Program, str]:
+    """Returns the program of a new study, and what in it has no form in lanes, or "".
 
-    It follows from the network, optimizer, batch size, number of points and kind of
-    device alone, and is no power of two: the last bits of a Sobol number are the first
-    of its first metaparameter, so that trials of its best values would share few lanes.
-    On devices other than CPUs, where lanes were not measured, there is one.
+    Its number of lanes follows from the network, optimizer, batch size, number of
+    points and kind of device alone, and is no power of two: the last bits of a Sobol
+    number are the first of its first metaparameter, so that trials of its best values
+    would share few lanes. On devices other than CPUs, where lanes were not measured,
+    there is one.
     """
-    lanes = min(_MOST_LANES, points)
+    lanes, why = min(_MOST_LANES, points), ""
     lanes -= lanes & (lanes - 1) == 0
     devices = data.strategy.extended.worker_devices
-    if lanes < 2 or not all("CPU" in device for device in devices):
-        return 1, ""
-    network = task.network()
-    if network.count_params() * batch_size > _MOST_PRODUCTS:
-        return 1, ""
-    try:
-        Program(task, data, batch_size, goal=goal, lanes=lanes)
-    except NoLanes as error:
-        return 1, str(error)
-    return lanes, ""
+    pay = lanes > 1 and all("CPU" in device for device in devices)
+    if pay and task.network().count_params() * batch_size <= _MOST_PRODUCTS:
+        try:
+            return Program(task, data, batch_size, goal=goal, lanes=lanes), why
+        except NoLanes as error:
+            why = error.what
+    return Program(task, data, batch_size, goal=goal), why

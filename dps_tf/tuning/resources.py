@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import psutil
 import tensorflow as tf
@@ -12,7 +12,7 @@ from dps_tf import models, objectives, optim, sparsity
 from dps_tf._keras import keras
 from dps_tf.core import StudySpecification, UserError, processors
 from dps_tf.data import Dataset
-from dps_tf.training import PlacedData, Program, Task, device_memory
+from dps_tf.training import PlacedData, Program, Task, device_memory, program_for
 from dps_tf.training import strategy as strategies
 
 _MAX_SLOTS = 64
@@ -131,19 +131,24 @@ class Resources:
     def settled(self, specification: StudySpecification) -> StudySpecification:
         """Returns a study with what it leaves open as it is best on these devices.
 
-        Lanes and XLA exclude each other.
+        Lanes and XLA exclude each other; without XLA a program decides on lanes.
         """
         pays = strategies.is_on_gpus(self.strategies[0]) and specification.lanes < 2
         found = specification.settled_by({"xla": pays, "deterministic": False})
-        return found.settled_by({"lanes": 1})
+        return found.settled_by({"lanes": 1}) if found.xla else found
 
     def programs(
-        self, specification: StudySpecification, dataset: Dataset
+        self,
+        specification: StudySpecification,
+        dataset: Dataset,
+        say: Callable[[str], None] = lambda text: None,
     ) -> list[Program]:
         """Returns one program per slot; slots of one device share its data.
 
         Where batches would exceed `memory_limit` there are fewer, but at least one. A
-        deterministic study makes all operations of this process deterministic.
+        deterministic study makes all operations of this process deterministic. If the
+        study leaves its lanes open, the first program decides; `say` gets why it has
+        one lane, where that is because of an operation.
 
         Raises:
             UserError: the batch does not fit the training set.
@@ -153,17 +158,24 @@ class Resources:
         goal = specification.goal if specification.evaluation == "goal" else None
         if specification.deterministic:
             tf.config.experimental.enable_op_determinism()
+        size, lanes = specification.cell.batch_size, specification.lanes
+        xla, workload = bool(specification.xla), specification.workload
         programs: list[Program] = []
         for strategy in self.strategies:
             data = self._data(dataset, strategy)
-            program = Program(
-                task,
-                data,
-                specification.cell.batch_size,
-                goal=goal,
-                jit_compile=bool(specification.xla),
-            )
-            needed = _activation_bytes(program.network, program.batch_size)
+            if lanes:
+                program = Program(
+                    task, data, size, goal=goal, lanes=lanes, jit_compile=xla
+                )
+            else:
+                points = 1 if workload.is_adaptive else workload.points
+                program, why = program_for(task, data, size, points, goal)
+                lanes = program.lanes
+                if why:
+                    say(
+                        f"note: {why} cannot be computed in lanes: one trial a program."
+                    )
+            needed = _activation_bytes(program.network, size) * lanes
             if programs and (len(programs) + 1) * needed > self.memory_limit:
                 break
             programs.append(program)

@@ -78,11 +78,6 @@ class TrainedBackend(Backend):
         training.check_shares(study.cell.batch_size, workers)
         objectives.check_goal(study)
         sparsity.check(study)
-        if study.lanes > 1:
-            raise UserError(
-                f"lanes is {study.lanes}, and {study.workload.name} is trained, which "
-                "has one lane: give --lanes=1."
-            )
 
     def check_data(self, study: StudySpecification) -> None:
         """Raises UserError unless the data exist and fit the batch size and goal."""
@@ -116,7 +111,8 @@ class TrainedBackend(Backend):
             prune = sparsity.Pruner(study, dataset, scores, self._files, show)
         machine = self._machine()
         settled = machine.settled(study)
-        programs = machine.programs(settled, dataset)
+        programs = machine.programs(settled, dataset, self._note)
+        settled = settled.settled_by({"lanes": programs[0].lanes})
         trained = workload.order, prune, study.splits_at
         runner = TrainingRunner(programs, cell.seed, *trained)
         if settled.xla and (cause := _not_compiled(runner, study)):

@@ -14,7 +14,7 @@ from dps_tf._keras import keras
 from dps_tf.core import Goal, Job, Space, TrialState, points
 from dps_tf.core.space import SEQUENCES
 from dps_tf.sparsity import MaskSet
-from dps_tf.training import DeviceData, Program, TrainingRunner, lanes_for
+from dps_tf.training import DeviceData, Program, TrainingRunner, program_for
 from dps_tf.training import runner as runners
 from dps_tf.training.program import Loaded
 from tests.training import problems
@@ -353,7 +353,8 @@ class LanesForTest(tf.test.TestCase, parameterized.TestCase):
         if build is not None:
             task = dataclasses.replace(task, network=build)
         data = DeviceData(task.dataset, problems.one_device())
-        return lanes_for(task, data, problem.batch_size, points)
+        program, why = program_for(task, data, problem.batch_size, points)
+        return program.lanes, why
 
     def test_most_lanes_are_no_power_of_two_and_no_more_than_points(self):
         for count, lanes in ((1, 1), (2, 1), (3, 3), (8, 7), (15, 15), (100, 15)):

@@ -177,16 +177,18 @@ def test_a_group_stays_in_its_slot():
     assert runner.moves <= 2
 
 
-def test_late_trials_wait_for_a_lane_where_another_turn_gains_nothing():
+def test_late_trials_are_caught_up_with_and_not_run_away_from():
     # Three lanes hold all trials, and two slots are one too many.
     study = Study(0.25, 10, 50, points=3, finishers=1, feasible=False, max_draws=0)
-    runner = SyntheticRunner(trials_of(*[[1] * 5] * 3), slots=2, lanes=3, stop_at=5)
-    disk, asked = MemoryFiles(), study_of(study)
+    trials, asked, disk = trials_of(*[[1] * 5] * 3), study_of(study), MemoryFiles()
     with pytest.raises(Interrupted):
-        run(disk, asked, runner)  # one of them is now behind the others
-    again = SyntheticRunner(trials_of(*[[1] * 5] * 3), slots=2, lanes=3)
-    run(disk, asked, again)
-    assert again.groups[-1] == (0, 1, 2)
+        run(disk, asked, SyntheticRunner(trials, lanes=3, stop_at=7))
+    (path,) = [path for path in disk.objects if "trial-000000." in path]
+    disk.remove(path)
+    runner = SyntheticRunner(trials, slots=2, lanes=3)
+    run(disk, asked, runner)
+    # States at 30 are left of trials 1 and 2.
+    assert runner.groups == [*[(0,)] * 3, *[(0, 1, 2)] * 2]
 
 
 SIMULATED = {

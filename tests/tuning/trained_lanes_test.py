@@ -1,0 +1,99 @@
+"""Trained studies in lanes: nothing depends on slots, kills, groups or neighbours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from dps_tf.cli.sweep_run import SweepRun
+from dps_tf.probing.measurement import ProgramCache
+from dps_tf.probing.replay import WatchedRunner, dataset_of
+from dps_tf.store import LocalFiles, StudyReader, SweepReader
+from dps_tf.training import TrainingRunner
+from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.options import Options
+from dps_tf.workloads.reading import SweepConfiguration, read_configuration
+from tests.made_up.small_sweeps import BINDINGS
+
+KINDS = {
+    "fixed": ("workload.points = 7", "goal.threshold = 0.0"),
+    # With these rates more than half diverge.
+    "feasible": (
+        "workload.points = 4",
+        "workload.count = 'feasible'",
+        "workload.space = {'learning_rate': ('log', 1e-3, 1e40)}",
+        "workload.max_draws = 30",
+    ),
+    "pruned": (
+        "workload.points = 5",
+        "sweep.sparsities = (0.6,)",
+        "sweep.sparsity_methods = ('snip',)",
+    ),
+}
+
+
+def sweep_run(directory, kind: str, **options) -> SweepRun:
+    values = [*BINDINGS, *KINDS[kind]]
+    sweep, gin = read_configuration([], values)
+    return SweepRun(SweepConfiguration(sweep, gin), Options(str(directory), **options))
+
+
+def study_of(directory) -> StudyReader:
+    (study,) = SweepReader(LocalFiles(), str(directory)).studies.values()
+    return study
+
+
+def tables_of(directory) -> dict[str, bytes]:
+    study = study_of(directory)
+    assert study.closed() is not None and not study.problems
+    names = ("trials", "curves")
+    return {name: Path(study.layout.table(name)).read_bytes() for name in names}
+
+
+def stopped_after(turns: int, sweep: SweepRun) -> None:
+    stop, run_turn, left = StopRequest(), TrainingRunner.run, iter(range(turns))
+
+    def counted(*arguments):
+        if next(left, None) is None:
+            stop.set("test")
+        return run_turn(*arguments)
+
+    with mock.patch.object(TrainingRunner, "run", counted), pytest.raises(Interrupted):
+        sweep.run(stop)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_do_not_depend_on_slots_or_interruptions(tmp_path, kind):
+    sweep_run(tmp_path / "one", kind, slots=1, lanes=3).run(StopRequest())
+    expected = tables_of(tmp_path / "one")
+    sweep_run(tmp_path / "two", kind, slots=2, lanes=3).run(StopRequest())
+    assert tables_of(tmp_path / "two") == expected
+    place = tmp_path / "killed"
+    for turns in (1, 4):
+        stopped_after(turns, sweep_run(place, kind, slots=2, lanes=3))
+        states = sorted(Path(study_of(place).layout.states).iterdir())
+        for state in states[::2]:  # these trials begin again, each beside others
+            state.unlink()
+    sweep_run(place, kind, slots=2).run(StopRequest())
+    assert tables_of(place) == expected
+    assert study_of(place).specification.lanes == 3
+
+
+@pytest.mark.parametrize("kind", ["fixed", "feasible"])
+def test_a_recorded_trial_is_repeated_to_the_bit_in_its_lane(tmp_path, kind):
+    sweep_run(tmp_path, kind, slots=1, lanes=3).run(StopRequest())
+    study = study_of(tmp_path)
+    dataset = dataset_of(study, None)
+    program = ProgramCache().program(study, dataset)
+    assert program.lanes == 3
+    evaluated = sorted({int(n) for n in study.closed(("curves",))["curves"]["trial"]})
+    for number in evaluated[-3:]:
+        trial = study.trial(number)
+        runner = WatchedRunner(program, trial, None)
+        state = None
+        for step in sorted(trial.curve):
+            report = runner.go_on(state, step, lambda: False)
+            state = report.state
+            assert report.metrics == trial.curve[step][0]
