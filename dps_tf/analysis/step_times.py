@@ -128,7 +128,7 @@ def step_time_model(table: pd.DataFrame, devices: int) -> StepTimes:
     used = table[table["devices"] == measured].sort_values(["batch_size", "seconds"])
     share = used["batch_size"].to_numpy(np.float64) / measured
     seconds = used["seconds"].to_numpy(np.float64)
-    prices = np.unique(used[PRICE]) if PRICE in used else []
+    prices = np.unique(used.get(PRICE, []))
     if len(prices) > 1:
         raise UserError(
             f"the table of step times has prices from {prices[0]:g} to {prices[-1]:g} "

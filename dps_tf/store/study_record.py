@@ -284,7 +284,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
     environments = [dict(environment)]
     if study.specification is not None:
         _check_inputs(study, training_inputs)
-        environments = _environments(study, environment, allow_other_machine)
+        environments = _checked_environments(study, environment, allow_other_machine)
     elif files.exists(layout.study):
         set_aside(files, layout.study)
     content = {
@@ -361,7 +361,7 @@ def _may_differ(environments: Sequence[Mapping[str, Any]]) -> bool:
     return len(environments) > 1 or "GPU" in devices
 
 
-def _environments(
+def _checked_environments(
     study: StudyReader, environment: Mapping[str, Any], allowed: bool
 ) -> list[dict[str, Any]]:
     """Returns the environments in which a study was trained, and this one."""

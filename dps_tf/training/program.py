@@ -578,7 +578,7 @@ class Program:
                 weights, input_signature=self._signature, autograph=False
             ).get_concrete_function()
 
-    def check_pruned(self, step: int) -> None:
+    def check_sparsity_reached(self, step: int) -> None:
         """Raises UserError unless pruning in training has reached its sparsity."""
         if self.gradual is not None:
             arrays, own = self.state.arrays, self._counts[-1]

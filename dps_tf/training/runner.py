@@ -283,7 +283,7 @@ class TrainingRunner(Runner):
         gradual = program.gradual
         if gradual is None or step < gradual.reached_at:
             return gradual is not None
-        program.check_pruned(step)
+        program.check_sparsity_reached(step)
         return False
 
     def _slice(

@@ -156,7 +156,7 @@ MEASURED = [
     ("lee2021/", "are {} (dense)", lambda: lowest("none")),
     ("lee2021/", "and {} (pruned)", lambda: lowest("snip")),
     ("optimizers/", "it is {} times the value of SGD", lambda: round(product("lamb"))),
-    ("optimizers/", "and {} times for SOAP", lambda: number(product("soap"))),
+    ("optimizers/", "For SOAP it is {} times", lambda: number(product("soap"))),
     ("shallue2019/", "needs {} and", lambda: searched(256)),
     ("shallue2019/", "1,080 and {} steps", lambda: searched(1024)),
     ("shallue2019/", "with {} of 3 seeds", lambda: reached("-linear_rule", 256)),

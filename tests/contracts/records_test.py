@@ -90,7 +90,7 @@ FIELDS = {
     """,
 }
 """Names that study.json has in FORMAT 2."""
-DEFAULTS = "8dbe87eb1fa8d903d324c601fa7389ac11d35fd535a1811d3662925a91a382b8"
+DEFAULTS = "8a7ff43018f7fa119e5fc4c8357bedc7ff1709ba1b39702205b76ad60380d4f4"
 """Digest of a plain specification in FORMAT 2, in which most fields are defaults."""
 
 

@@ -114,7 +114,7 @@ class SchedulesTest(tf.test.TestCase, parameterized.TestCase):
     def test_schedule_reaches_its_sparsity_in_every_layer(self, method, arguments):
         program = program_of(simple_cnn, "momentum", method, 0.75, arguments)
         program.advance(ROWS)
-        program.check_pruned(STEPS)
+        program.check_sparsity_reached(STEPS)
         own = program.read().arrays[-len(program.gradual.places) :]
         found = program.gradual.mask_set(program.network.weights, own)
         for row in found.layers:
@@ -134,14 +134,14 @@ class SchedulesTest(tf.test.TestCase, parameterized.TestCase):
         arguments = {"begin_step": 0, "end_step": 20, "frequency": 10}
         program = program_of(simple_cnn, "sgd", "tfmot_polynomial", 0.9, arguments)
         program.advance(ROWS[:20])
-        program.check_pruned(20)
+        program.check_sparsity_reached(20)
         with self.assertRaisesRegex(UserError, "step 20, but the trial ended at .* 19"):
-            program.check_pruned(19)
+            program.check_sparsity_reached(19)
 
     def test_masks_short_of_the_target_are_an_error_at_any_step(self):
         program = program_of(simple_cnn, "sgd", ONCE[0], 0.5, ONCE[1])
         with self.assertRaisesRegex(UserError, "sparsity 0.0000"):
-            program.check_pruned(STEPS)
+            program.check_sparsity_reached(STEPS)
 
     @parameterized.parameters(
         ("tfmot_constant", {}, "reaches sparsity 0.9 at step 100, behind"),

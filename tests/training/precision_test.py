@@ -116,7 +116,7 @@ class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
                 program.load(states[-1], problem.point)
         self.assertTrue(same_bits(states[0], states[-1]))
         program.load(states[0], problem.point)
-        program.check_pruned(40)
+        program.check_sparsity_reached(40)
         count = len(program.network.weights)
         masks = program.gradual.all_masks(
             program.network.weights, states[0].arrays[-len(program.gradual.places) :]
