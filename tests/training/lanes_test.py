@@ -360,8 +360,10 @@ class LanesForTest(tf.test.TestCase, parameterized.TestCase):
         for count, lanes in ((1, 1), (2, 1), (3, 3), (8, 7), (15, 15), (100, 15)):
             self.assertEqual(self.found(count), (lanes, ""))
 
-    def test_large_batches_have_one_lane(self):
+    def test_large_batches_and_networks_have_one_lane(self):
         self.assertEqual(self.found(batch_size=1 << 20), (1, ""))
+        wide = {"arguments": {"widths": (2048,)}}
+        self.assertEqual(self.found(batch_size=4, **wide), (1, ""))
 
     @parameterized.named_parameters(
         ("branch", lambda: odd(by_branch), "If"),
