@@ -358,8 +358,8 @@ def _given(name: str, source: Source, split: str, own: Given | None) -> Examples
     trained = source.examples(np.arange(1)).inputs.shape[1:]
     if own_shape != trained:
         raise UserError(
-            f"the inputs of the {split} set of data set {name!r} have shape "
-            f"{list(own_shape)}, and those of training {list(trained)}: give one shape."
+            f"data set {name!r} has inputs of shape {list(trained)} to train on, and "
+            f"of {list(own_shape)} in its {split} set: give both one shape."
         )
     return examples
 
