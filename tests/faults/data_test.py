@@ -188,9 +188,7 @@ def test_a_given_set_without_examples():
 def test_a_given_set_has_inputs_of_the_shape_of_training(split, shape):
     given = {f"given_{split}": (np.ones((4, *shape), "f"), np.arange(4) % 2)}
     options = {"split": "given"} if split == "validation" else {"test": "given"}
-    with pytest.raises(
-        UserError, match=rf"to train on, .* in its {split} set"
-    ):
+    with pytest.raises(UserError, match=rf"to train on, .* in its {split} set"):
         loaded(**arrays(), **given, options=options)
 
 
