@@ -75,7 +75,7 @@ class Engine:
 
     Attributes:
         turn_seconds: wall time of the turns so far, loading and reading included.
-        slice_seconds: that part of it which `Program.advance` took.
+        slice_seconds: that part of it which `Program.advance_lanes` took.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Engine:
             Program(task(data, optimizer), device, batch_size) for _ in range(threads)
         ]
         for program in programs:
-            program.advance = self._timed(program.advance)
+            program.advance_lanes = self._timed(program.advance_lanes)
         self._runner = TrainingRunner(programs, 0, prune=half_masks if masked else None)
         self._steps = problem.steps_per_turn(batch_size)
         self._states: list[TrialState | None] = [None] * TRIALS

@@ -1,13 +1,15 @@
 """Microseconds of a turn: `python -m tests.benchmarks.turns [--seconds=3]`.
 
 A turn is one step and an evaluation of 297 examples, as in the quickstart, or a step of
-a long slice. Beside it stands what the same arithmetic costs in a compiled loop of raw
-operations, and for the MLP in NumPy. Candidates take turns, round after round.
+a long slice. Beside it stands a trial's share of a turn of fifteen lanes, and what the
+same arithmetic costs in a compiled loop of raw operations, and for the MLP in NumPy.
+Candidates take turns, round after round.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -24,6 +26,7 @@ from dps_tf.training import strategy as strategies
 _SECONDS = flags.DEFINE_float("seconds", 3.0, "Seconds of a candidate.")
 _RATE, _WIDTH = 0.1, 64
 _LONG = 32  # steps of a long slice
+_LANES = 15
 _NETWORKS = {
     "mlp": ("digits", {"widths": (_WIDTH,)}, (8, 64, 512)),
     "mlp_batch_norm": ("digits", {}, (8, 64, 512)),
@@ -40,7 +43,7 @@ def _images() -> data.Dataset:
     return data.Dataset("images", train, held, 10, "", "none")
 
 
-def _program(network: str, batch_size: int) -> Program:
+def _program(network: str, batch_size: int, lanes: int = 1) -> Program:
     name, arguments, _ = _NETWORKS[network]
     dataset = data.load(name) if name == "digits" else _images()
     build = functools.partial(models.build, network, dataset.input_shape, 10)
@@ -48,23 +51,24 @@ def _program(network: str, batch_size: int) -> Program:
         functools.partial(build, **arguments), lambda: optim.build("sgd"), dataset
     )
     placed = DeviceData(dataset, strategies.build("one_device"))
-    return Program(task, placed, batch_size)
+    return Program(task, placed, batch_size, lanes=lanes)
 
 
-def _turns(network: str, batch_size: int) -> Callable[[], None]:
-    """Returns a turn of one of eight trials, as the driver asks for it."""
-    runner = TrainingRunner([_program(network, batch_size)], 0)
-    states: list = [None] * 8
+def _turns(network: str, batch_size: int, lanes: int = 1) -> Callable[[], None]:
+    """Returns a turn of one of eight groups of trials, as the driver asks for it."""
+    runner = TrainingRunner([_program(network, batch_size, lanes)], 0)
+    groups = itertools.cycle([range(i * lanes, (i + 1) * lanes) for i in range(8)])
+    states: dict = {}
 
     def turn() -> None:
-        trial = turn.number % len(states)
-        turn.number += 1
-        state = states[trial]
-        step = 0 if state is None else state.step
-        job = Job(trial, {"learning_rate": 1e-3}, state, step + 1)
-        states[trial] = runner.run(0, [job], lambda: False)[0].state
+        jobs = []
+        for trial in next(groups):
+            state = states.get(trial)
+            step = 0 if state is None else state.step
+            jobs.append(Job(trial, {"learning_rate": 1e-3}, state, step + 1))
+        for report in runner.run(0, jobs, lambda: False):
+            states[report.trial] = report.state
 
-    turn.number = 0
     return turn
 
 
@@ -156,19 +160,22 @@ def _microseconds(candidates: dict[str, Callable[[], object]]) -> dict[str, floa
 
 def main(_: list[str]) -> None:
     strategies.configure_threads(1, 2)
-    print("| network | batch | turn | step of a slice | raw loop | NumPy |")
-    print("|---|---:|---:|---:|---:|---:|")
+    print("| network | batch | turn | in lanes | step of a slice | raw loop | NumPy |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for network, (_, _, batch_sizes) in _NETWORKS.items():
         for batch_size in batch_sizes:
             own = (network, batch_size)
             candidates = {"turn": _turns(*own), "step": _long_slice(*own)}
+            if network != "simple_cnn":
+                candidates["lanes"] = _turns(*own, _LANES)
             if network == "mlp":
                 candidates["raw"] = _raw(batch_size)
                 candidates["numpy"] = _numpy(batch_size)
             found = _microseconds(candidates)
             cells = [f"{found['turn']:,.0f}"]
-            for name in ("step", "raw", "numpy"):
-                cells.append(f"{found[name] / _LONG:,.0f}" if name in found else "")
+            shares = {"lanes": _LANES, "step": _LONG, "raw": _LONG, "numpy": _LONG}
+            for name, share in shares.items():
+                cells.append(f"{found[name] / share:,.0f}" if name in found else "")
             print(f"| {network} | {batch_size} | {' | '.join(cells)} |", flush=True)
 
 
