@@ -606,9 +606,8 @@ def program_for(
     """
     lanes, why = min(_MOST_LANES, points), ""
     lanes -= lanes & (lanes - 1) == 0
-    devices = data.strategy.extended.worker_devices
     most = _MOST_PRODUCTS // (batch_size + 100)
-    pay = lanes > 1 and all("CPU" in device for device in devices)
+    pay = lanes > 1 and strategies.kind(data.strategy).lanes_pay
     if pay and task.network().count_params() <= most:
         try:
             return Program(task, data, batch_size, goal=goal, lanes=lanes), why

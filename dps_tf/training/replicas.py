@@ -28,14 +28,14 @@ class Replicas:
     def __init__(self, strategy: tf.distribute.Strategy, jit_compile: bool = False):
         self.strategy = strategy
         self.count = int(strategy.num_replicas_in_sync)
-        self.loops_inside = strategies.loops_in_replica(strategy)
+        self._kind = strategies.kind(strategy)
+        self.loops_inside = self._kind.loops_inside
         self._jit_compile = jit_compile
 
     @property
     def uses_xla(self) -> bool:
         """Whether XLA compiles a part of the graph."""
-        on_tpu = isinstance(self.strategy, tf.distribute.TPUStrategy)
-        return on_tpu or self._jit_compile
+        return self._kind.is_compiled or self._jit_compile
 
     @property
     def compiles_by_shape(self) -> bool:

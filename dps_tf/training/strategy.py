@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -210,19 +211,40 @@ def _local_tpu() -> tuple[Any, Any]:
     return resolver, topology
 
 
-def is_on_gpus(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether all devices of a strategy are GPUs.
+@dataclass(frozen=True)
+class Kind:
+    """What the devices of a strategy can do, and what pays on them.
 
-    On one of them XLA made 3.6 to 6.8 times the steps a second (`launch/README.md`).
+    What was not measured on a kind of device does not pay there.
+
+    Attributes:
+        loops_inside: whether a loop over steps may stand inside `strategy.run`.
+        is_compiled: whether XLA compiles whatever runs.
+        xla_pays: whether XLA makes more steps a second, see `launch/README.md`.
+        lanes_pay: whether small networks make more steps a second in lanes.
     """
-    return all("GPU" in device for device in strategy.extended.worker_devices)
+
+    loops_inside: bool
+    is_compiled: bool
+    xla_pays: bool
+    lanes_pay: bool
 
 
-def loops_in_replica(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether a loop over steps may stand inside `strategy.run`."""
-    # Replicas of a mirrored strategy are threads of this program. Their all-reduce
-    # cannot be part of a compiled loop, so the loop runs around `strategy.run`.
-    return not isinstance(strategy, tf.distribute.MirroredStrategy)
+def kind(strategy: tf.distribute.Strategy) -> Kind:
+    """Returns the kind of the devices of a strategy.
+
+    >>> kind(tf.distribute.OneDeviceStrategy("/cpu:0")).lanes_pay
+    True
+    """
+    devices = [device.upper() for device in strategy.extended.worker_devices]
+    return Kind(
+        # Replicas of a mirrored strategy are threads of this program. Their all-reduce
+        # cannot be part of a compiled loop, so the loop runs around `strategy.run`.
+        loops_inside=not isinstance(strategy, tf.distribute.MirroredStrategy),
+        is_compiled=isinstance(strategy, tf.distribute.TPUStrategy),
+        xla_pays=all("GPU" in device for device in devices),
+        lanes_pay=all("CPU" in device for device in devices),
+    )
 
 
 def check_batch_size(batch_size: int, strategy: tf.distribute.Strategy) -> None:

@@ -133,7 +133,7 @@ class Resources:
 
         Lanes and XLA exclude each other; without XLA a program decides on lanes.
         """
-        pays = strategies.is_on_gpus(self.strategies[0]) and specification.lanes < 2
+        pays = strategies.kind(self.strategies[0]).xla_pays and specification.lanes < 2
         found = specification.settled_by({"xla": pays, "deterministic": False})
         return found.settled_by({"lanes": 1}) if found.xla else found
 

@@ -20,8 +20,8 @@ class StrategyTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(mirrored.num_replicas_in_sync, devices)
         one = strategies.build("one_device")
         self.assertIsInstance(one, tf.distribute.OneDeviceStrategy)
-        self.assertTrue(strategies.loops_in_replica(one))
-        self.assertFalse(strategies.loops_in_replica(mirrored))
+        self.assertTrue(strategies.kind(one).loops_inside)
+        self.assertFalse(strategies.kind(mirrored).loops_inside)
 
     def test_strategies_of_several_sizes_live_in_one_process(self):
         for replicas in (2, 4, 2):
@@ -54,7 +54,7 @@ class StrategyTest(tf.test.TestCase, parameterized.TestCase):
         if not tf.config.list_physical_devices("TPU"):
             self.skipTest("this machine has no TPU")
         strategy = strategies.build("tpu")
-        self.assertTrue(strategies.loops_in_replica(strategy))
+        self.assertTrue(strategies.kind(strategy).loops_inside)
 
 
 class ThreadsTest(tf.test.TestCase):

@@ -20,6 +20,12 @@ from dps_tf.tuning.options import Options
 VALUES = {"sweep.batch_sizes": (16,), "workload.points": 2, "workload.step_budget": 8}
 
 
+def on_gpus(monkeypatch):
+    """Lets a sweep take its devices for GPUs."""
+    gpus = strategies.Kind(True, False, xla_pays=True, lanes_pay=False)
+    monkeypatch.setattr(strategies, "kind", lambda strategy: gpus)
+
+
 def run(folder, **options):
     sweep = dps_tf.sweep("smoke/quickstart", values=VALUES)
     return dps_tf.run(sweep, folder, **options).curves
@@ -48,7 +54,7 @@ def test_compiled_steps_are_those_of_the_plain_program_and_a_study_keeps_them(tm
 
 
 def test_it_is_on_where_all_devices_are_gpus(tmp_path, monkeypatch):
-    monkeypatch.setattr(strategies, "is_on_gpus", lambda strategy: True)
+    on_gpus(monkeypatch)
     run(tmp_path / "gpu")
     assert recorded(tmp_path / "gpu").xla is True
 
@@ -77,7 +83,7 @@ def test_what_it_cannot_compile_is_trained_without_it_or_refused(
 ):
     with pytest.raises(UserError, match=r"cannot compile it: .*--xla=off"):
         run(tmp_path / "asked", xla="on")
-    monkeypatch.setattr(strategies, "is_on_gpus", lambda strategy: True)
+    on_gpus(monkeypatch)
     run(tmp_path / "auto")
     assert recorded(tmp_path / "auto").xla is False
     assert "without XLA, which cannot compile it" in capsys.readouterr().out
