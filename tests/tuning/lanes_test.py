@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dps_tf.cli.sweep_run import SweepRun
 from dps_tf.core import UserError, repeat_study
-from dps_tf.store import LocalFiles, StudyReader, SweepReader, study_record
+from dps_tf.store import LocalFiles, StudyReader, SweepReader, saving
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.simulation import SimulatedRunner
@@ -59,7 +59,7 @@ def test_tables_do_not_depend_on_lanes_slots_slices_or_kills(found, lanes, seed)
             lanes=lanes,
         )
         clock = SimpleNamespace(monotonic=itertools.count(10, 10).__next__)
-        with mock.patch.object(study_record, "time", clock):
+        with mock.patch.object(saving, "time", clock):
             try:
                 run(disk, asked, runner)
                 break
@@ -79,7 +79,7 @@ def test_slots_that_are_lost_with_whole_groups_leave_no_trace(
     study, trials = found
     disk, asked = MemoryFiles(), study_of(study)
     runner = LosingRunner(trials, slots, seed=seed, chance=0.2, lanes=lanes)
-    with mock.patch.object(study_record, "time", SlowFiles()):
+    with mock.patch.object(saving, "time", SlowFiles()):
         assert run(disk, asked, runner).decided
     assert tables(disk, asked) == undisturbed(study, trials)
     known = reader_of(disk, asked).history.trials.values()
