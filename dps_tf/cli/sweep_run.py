@@ -117,9 +117,13 @@ class SweepRun:
         nothing = "nothing to plan: all cells are finished."
         if not (waiting or step_times):
             return f"{text}\n{nothing}"
-        calibration = calibrate(self._backends, waiting or studies, self._pruning)
+        timed = waiting or studies
+        calibration = calibrate(self._backends, timed, self._pruning)
         if step_times:
-            columns = {"devices": calibration.devices, "seconds": calibration.steps}
+            # A step to recommend by is of one trial that has the device for itself.
+            alone = [replace(study, lanes=1) for study in timed]
+            found = calibrate(self._backends, alone, self._pruning)
+            columns = {"devices": found.devices, "seconds": found.steps}
             table = pd.DataFrame(columns).rename_axis("batch_size")
             try:
                 Path(step_times).write_text(table.to_csv(), "utf-8")

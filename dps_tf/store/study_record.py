@@ -50,7 +50,8 @@ class StudyRecord:
         problems: sentences about damaged files.
         has_other_bits: whether an evaluation that is repeated may have other values:
             machines that round otherwise have worked on the study, or GPUs, which add
-            in any order. The first values then stay, and whether they are a bound.
+            in any order unless the study is deterministic. The first values then stay,
+            and whether they are a bound.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class StudyRecord:
             study["environments"].append(dict(environment))
             self._guard()
             write_json(self._files, self._layout.study, study)
-        self.has_other_bits = _may_differ(study["environments"])
+        self.has_other_bits = _may_differ(study["environments"], self.specification)
 
     def add_point(self, trial: int, point: Mapping[str, float]) -> None:
         """Records the metaparameters that an oracle chose for a trial."""
@@ -299,7 +300,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
     note = _forget_failures(files, study, training_inputs, guard)
     record = StudyRecord(files, layout, specification, guard)
     record.problems += note
-    record.has_other_bits = _may_differ(environments)
+    record.has_other_bits = _may_differ(environments, specification)
     if study.specification is None and record.history.trials:
         record.problems.append(
             f"{layout.study} was lost: the study goes on from its logs."
@@ -355,10 +356,12 @@ def _check_inputs(study: StudyReader, training_inputs: Mapping[str, Any]) -> Non
         )
 
 
-def _may_differ(environments: Sequence[Mapping[str, Any]]) -> bool:
+def _may_differ(
+    environments: Sequence[Mapping[str, Any]], study: StudySpecification
+) -> bool:
     """Returns whether a turn that is repeated in environments may give other bits."""
     devices = " ".join(str(entry.get("devices")) for entry in environments)
-    return len(environments) > 1 or "GPU" in devices
+    return len(environments) > 1 or ("GPU" in devices and not study.deterministic)
 
 
 def _checked_environments(

@@ -168,17 +168,22 @@ class TrainedBackend(Backend):
         return max(runs, default=0.0)
 
     def times(self, study: StudySpecification, *, evaluates: bool = True) -> StudyTimes:
-        """Returns times of the first trial in one slot, without its pruning."""
+        """Returns times of the first trial in one slot, without its pruning.
+
+        Of a step or evaluation of several lanes, the time is the share of one.
+        """
         begun = time.monotonic()
         runner = self._scratch_runner(study, None)
         point = study.workload.draw(study.cell.seed, 1)[0]
         runner.try_step(point)
         start_up = time.monotonic() - begun
+        step = runner.step_seconds(point, STEPS_SECONDS)
         machine = self._on_devices(self._options.slots)
+        evaluation = runner.evaluation_seconds() if evaluates else 0.0
         return StudyTimes(
-            step=runner.step_seconds(point, STEPS_SECONDS),
+            step=step / runner.lanes,
             start_up=start_up,
-            evaluation=runner.evaluation_seconds() if evaluates else 0.0,
+            evaluation=evaluation / runner.lanes,
             slots=len(machine.strategies),
             devices=machine.replicas,
         )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dps_tf.cli.sweep_run import SweepRun
 from dps_tf.core import UserError, repeat_study
-from dps_tf.store import LocalFiles, StudyReader, SweepReader, saving
+from dps_tf.store import Irreproducible, LocalFiles, StudyReader, SweepReader, saving
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.simulation import SimulatedRunner
@@ -311,3 +311,15 @@ def test_where_bits_do_not_repeat_the_first_record_of_an_evaluation_stays(lanes)
     for number, trial in before.items():
         for step, metrics in trial.evaluations.items():
             assert after.history[number].evaluations[step] == metrics
+
+
+def test_a_deterministic_study_repeats_on_gpus_or_is_stopped():
+    disk, inputs, asked = MemoryFiles(), (GPU, TRAINING_INPUTS), study_of(SIX)
+    asked = replace(asked, deterministic=True)
+    with pytest.raises(Interrupted):
+        run(disk, asked, SyntheticRunner(SIX_TRIALS, stop_at=9, inputs=inputs))
+    for path in [path for path in disk.objects if "/states/" in path]:
+        disk.remove(path)
+    other = [replace(t, errors=tuple(e * 0.9999 for e in t.errors)) for t in SIX_TRIALS]
+    with pytest.raises(Irreproducible):
+        run(disk, asked, SyntheticRunner(other, inputs=inputs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from unittest import mock
 
+import pandas as pd
 import pytest
 
 from dps_tf.cli.sweep_run import SweepRun
@@ -97,3 +98,17 @@ def test_a_recorded_trial_is_repeated_to_the_bit_in_its_lane(tmp_path, kind):
             report = runner.go_on(state, step, lambda: False)
             state = report.state
             assert report.metrics == trial.curve[step][0]
+
+
+def test_a_plan_counts_a_lane_s_share_and_step_times_are_of_one_trial(tmp_path):
+    file, steps = tmp_path / "steps.csv", []
+
+    def seconds(runner, *_):
+        steps.append(runner.lanes)
+        return 0.3
+
+    with mock.patch.object(TrainingRunner, "step_seconds", seconds):
+        text = sweep_run("", "fixed", lanes=3).plan((), {}, str(file))
+    assert set(steps) == {1, 3}
+    assert "a step 0.1 s at 8" in text
+    assert pd.read_csv(file)["seconds"].to_list() == [0.3]

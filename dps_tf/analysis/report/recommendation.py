@@ -14,7 +14,10 @@ from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import ReportContext
 from dps_tf.analysis.step_times import measured_devices, recorded_step_times
 
-RECORDED = "Step times are of this sweep, evaluations included."
+RECORDED = (
+    "Step times are of this sweep, evaluations included; trials in lanes share the "
+    "time of their program."
+)
 MEASURE = (
     "Which batch size to train with depends on the seconds of a step. Measure them "
     "where you train: the command of the sweep with --plan --step_times=step_times.csv "
