@@ -150,6 +150,15 @@ class DivergenceTest(tf.test.TestCase):
         _, last = case.trained([bad], (advance.steps - 1,))[0]
         self.assertTrue(np.isfinite(last.loss))
 
+    def test_a_loaded_trial_that_does_not_go_on_stays_as_it_is(self):
+        case = Case(network="mlp", optimizer="momentum")
+        still, own = case.loaded(0, 0), case.loaded(OWN, 4)
+        case.program.load_lanes([still, own])
+        case.program.advance_lanes({OWN: case.order(4, 0, 5)})
+        states = case.program.states()
+        self.assertTrue(same_bits(states[0], still.state))
+        self.assertEqual(states[OWN].step, 5)
+
     def test_a_weight_that_is_not_finite_ends_its_lane_alone(self):
         case = Case(network="mlp")
         bad, own = case.loaded(0, 0), case.loaded(OWN, 4)
