@@ -89,7 +89,8 @@ _DATA_PLACEMENT = flags.DEFINE_string(
     "data_placement",
     "auto",
     "device: data lie on the devices; stream: they are sent from the host; auto: on "
-    "the devices where they fit. Results do not depend on it.",
+    "the devices where they fit. Results do not depend on it in one lane, which "
+    "streamed data need.",
 )
 _ENGINE = flags.DEFINE_string(
     "engine", "local", "local: this machine; ray: the slots of a Ray cluster."
