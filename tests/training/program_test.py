@@ -320,6 +320,7 @@ class SequenceTest(tf.test.TestCase, parameterized.TestCase):
 class RefusalTest(tf.test.TestCase, parameterized.TestCase):
     def test_batch_of_another_size(self):
         program = Problem().program()
+        Problem().begin(program)
         with self.assertRaisesRegex(UserError, "32 examples.*batch size 16"):
             program.advance(Problem(batch_size=32).order(0, 2))
 
