@@ -124,8 +124,9 @@ def test_a_program_of_each_network_is_built_at_its_largest_batch(monkeypatch):
     values = {"sweep.batch_sizes": (16, 32, 64), "sweep.axes": axes}
     sweep = configure("smoke/quickstart", values=values)
     assert "cells: 6" in SweepRun(sweep, Options("")).try_out()
-    # One is trained, two are compared and one counted, whatever the batch sizes.
-    assert sorted(built) == [[8]] * 4 + [[16]] * 4
+    # One is trained, two are compared, and two are counted: for the memory of states,
+    # and for lanes.
+    assert sorted(built) == [[8]] * 5 + [[16]] * 5
 
 
 def test_of_a_network_that_is_pruned_elsewhere_no_dense_trial_is_tried_out(monkeypatch):
