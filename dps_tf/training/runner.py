@@ -18,6 +18,7 @@ from dps_tf.core import (
     UserError,
     derive_seed,
     examples_at,
+    lane_of,
 )
 from dps_tf.models import initial_point
 from dps_tf.sparsity import MaskSet, entries_outside, masked
@@ -183,7 +184,7 @@ class TrainingRunner(Runner):
             number = job.trial
             state = self._begin(program, number) if job.state is None else job.state
             masks, seed = self._mask_set(number).masks, self.initial_seed(number)
-            lane = number % self.lanes
+            lane = lane_of(number, self.lanes)
             trials.append(Loaded(lane, state, job.point, masks, seed))
         program.load_lanes(trials)
 
@@ -208,7 +209,7 @@ class TrainingRunner(Runner):
         further: dict[str, Mapping[int, Evaluation]] = {}
         states, reports = program.states(), []
         for job in jobs:
-            done, lane = last[job.trial], job.trial % self.lanes
+            done, lane = last[job.trial], lane_of(job.trial, self.lanes)
             reached, metrics, is_bound = states[lane], None, False
             if done.evaluation is not None and not done.diverged:
                 is_bound = done.evaluation.is_bound or self._is_too_dense(program, step)
@@ -295,7 +296,7 @@ class TrainingRunner(Runner):
         steps = min(jobs[0].until - step, self._steps_that_fit(slot))
         count, size = program.data.train_count, program.batch_size
         indices = {
-            job.trial % self.lanes: examples_at(
+            lane_of(job.trial, self.lanes): examples_at(
                 step, steps, self.order_seed(job.trial), count, size
             )
             for job in jobs
@@ -306,7 +307,7 @@ class TrainingRunner(Runner):
         if slot in self._warm and not evaluates:
             self._learn_pace(slot, done, time.monotonic() - begun)
         self._warm.add(slot)  # the first call includes optimization or compilation
-        return {job.trial: advances[job.trial % self.lanes] for job in jobs}
+        return {job.trial: advances[lane_of(job.trial, self.lanes)] for job in jobs}
 
     def _steps_that_fit(self, slot: int) -> int:
         if slot not in self._pace:
