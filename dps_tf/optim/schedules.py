@@ -17,6 +17,7 @@ from dps_tf.core import (
     Reads,
     Registry,
     UserError,
+    arguments_alone,
     lengths_in_steps,
 )
 
@@ -216,7 +217,8 @@ def check_rates(
                     f"point {number}: a rate must not be negative."
                 )
             if number == 0:
-                again = float(schedule.rate(values, at))
+                with arguments_alone():
+                    again = float(schedule.rate(values, at))
                 if not np.isclose(rate, again, rtol=1e-4, atol=0.0, equal_nan=True):
                     raise UserError(
                         f"learning rate schedule {name!r} is {rate:g} and then "

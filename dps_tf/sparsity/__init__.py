@@ -25,6 +25,7 @@ from dps_tf.sparsity.pruner import (
     check,
     check_data,
     gradual_of,
+    own_code,
     prunes_while_training,
 )
 from dps_tf.sparsity.pruning_schedule import Scheduled
@@ -63,6 +64,7 @@ __all__ = [
     "gradual_of",
     "load_sparse",
     "masks_for",
+    "own_code",
     "prunes_while_training",
     "register_selection",
     "register_sparsity_method",

@@ -9,7 +9,13 @@ import numpy as np
 
 from dps_tf import models, objectives
 from dps_tf._keras import keras
-from dps_tf.core import Cell, StudySpecification, UserError, derive_seed
+from dps_tf.core import (
+    Cell,
+    StudySpecification,
+    UserError,
+    arguments_alone,
+    derive_seed,
+)
 from dps_tf.data import Dataset
 from dps_tf.sparsity.methods import (
     SPARSITY_METHODS,
@@ -19,7 +25,7 @@ from dps_tf.sparsity.methods import (
 )
 from dps_tf.sparsity.prunable import MaskSet, counts_of, roles
 from dps_tf.sparsity.request import ScoreCache
-from dps_tf.sparsity.selection import kept_count
+from dps_tf.sparsity.selection import SELECTIONS, kept_count
 from dps_tf.store import FileSystem
 
 if TYPE_CHECKING:
@@ -69,6 +75,15 @@ def gradual_of(study: StudySpecification) -> Callable[[keras.Model], Gradual] | 
     )
 
 
+def own_code(study: StudySpecification) -> str:
+    """Returns the hash of a user's own code that prunes a study, or ''."""
+    if study.cell.sparsity == 0:
+        return ""
+    method = SPARSITY_METHODS[study.cell.sparsity_method]
+    selection = SELECTIONS[study.pruning.scope]
+    return models.code_hash([type(method), vars(method), selection])
+
+
 class Pruner:
     """Prunes the initial points of one cell's trials.
 
@@ -92,9 +107,33 @@ class Pruner:
         of_data = dataset.input_shape, dataset.classes
         self._network = models.scratch_for(study.workload, *of_data)
         self._cache = None if scores is None else ScoreCache(scores, files)
+        self._is_own = bool(own_code(study))
 
     def __call__(self, trial: int, initial: list[np.ndarray]) -> MaskSet:
         """Returns the masks of a trial."""
+        if not self._is_own:
+            return self._masks(trial, initial, self._cache)
+        with arguments_alone(may_time=True):
+            return self._masks(trial, initial, self._cache)
+
+    def check_repeats(self) -> None:
+        """Raises UserError unless own code gives trial 0 the same masks twice."""
+        name, seed = self._study.cell.sparsity_method, self._study.cell.seed
+        if not self._is_own or prunes_while_training(self._study.cell):
+            return
+        seed = derive_seed(seed, 0, "initial point")
+        initial = models.initial_point(self._network, seed)
+        masks = [self._masks(0, initial, None).masks or [] for _ in range(2)]
+        if not all(map(np.array_equal, *masks)):
+            raise UserError(
+                f"sparsity method {name!r} prunes one initial point twice, and not "
+                "alike: it must depend on its request alone, and on no counter, "
+                "variable or random number."
+            )
+
+    def _masks(
+        self, trial: int, initial: list[np.ndarray], cache: ScoreCache | None
+    ) -> MaskSet:
         cell, workload = self._study.cell, self._study.workload
         if prunes_while_training(cell):
             return self._counts()
@@ -115,7 +154,7 @@ class Pruner:
             cell.sparsity,
             self._study.pruning,
             key,
-            cache=self._cache,
+            cache=cache,
             progress=self._score_progress(trial),
             objective=objectives.build_for(workload, self._dataset.token_bytes),
         )

@@ -8,6 +8,7 @@ by side, each in its own thread; a trial's bits do not depend on the other trial
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import weakref
@@ -20,7 +21,14 @@ import tensorflow as tf
 
 from dps_tf import objectives
 from dps_tf._keras import keras, own_settings
-from dps_tf.core import VALIDATION, Goal, TrialState, UserError, derive_seed
+from dps_tf.core import (
+    VALIDATION,
+    Goal,
+    TrialState,
+    UserError,
+    arguments_alone,
+    derive_seed,
+)
 from dps_tf.data import Dataset
 from dps_tf.models import check_graph, check_logits, functional, seed_layers
 from dps_tf.objectives import Objective
@@ -75,6 +83,7 @@ class Task:
         gradual: returns the rule that prunes a network during training; None trains
             it with the masks of a trial, if any.
         objective: loss and metrics.
+        is_own: whether any of these is code of a user's own.
     """
 
     network: Callable[[], keras.Model]
@@ -83,6 +92,7 @@ class Task:
     loss_metaparameters: tuple[str, ...] = ()
     gradual: Callable[[keras.Model], Gradual] | None = None
     objective: Objective = field(default_factory=objectives.build)
+    is_own: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,7 +197,8 @@ class Program:
         self._loop = loop(self._workers or self._step, self._replicas, self._batches)
         self._views: weakref.WeakSet[Packed] = weakref.WeakSet()
         self.traces = 0
-        self._trace()
+        with arguments_alone() if task.is_own else contextlib.nullcontext():
+            self._trace()
 
     def _check_labels(self, task: Task) -> None:
         """Raises UserError for labels that the objective or the network cannot take."""

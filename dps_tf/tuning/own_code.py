@@ -12,18 +12,15 @@ def codes_of(study: StudySpecification, dataset: Dataset) -> dict[str, str]:
 
     A network is not among them: the hash of its structure includes its code.
     """
-    workload, cell = study.workload, study.cell
+    workload = study.workload
     parts = {
         "optimizer": optim.OPTIMIZERS[workload.optimizer],
         "schedule": optim.SCHEDULES[workload.learning_rate_schedule],
         "objective": objectives.build_for(workload, dataset.token_bytes),
         "transform": dataset.transform,
     }
-    if cell.sparsity > 0:
-        method = sparsity.SPARSITY_METHODS[cell.sparsity_method]
-        selection = sparsity.SELECTIONS[study.pruning.scope]
-        parts["sparsity_method"] = [type(method), vars(method), selection]
     hashes = {name: models.code_hash(part) for name, part in parts.items()}
+    hashes["sparsity_method"] = sparsity.own_code(study)
     return {name: digest for name, digest in hashes.items() if digest}
 
 

@@ -14,6 +14,7 @@ from dps_tf.core import StudySpecification, UserError, processors
 from dps_tf.data import Dataset
 from dps_tf.training import PlacedData, Program, Task, device_memory, program_for
 from dps_tf.training import strategy as strategies
+from dps_tf.tuning import own_code
 
 _MAX_SLOTS = 64
 """Largest default number of trials side by side on a CPU."""
@@ -210,6 +211,7 @@ def _task(study: StudySpecification, dataset: Dataset) -> Task:
         loss_metaparameters=tuple(n for n in objective.reads if n in given),
         gradual=sparsity.gradual_of(study),
         objective=objective,
+        is_own=own_code.is_own(study, dataset),
     )
 
 

@@ -139,6 +139,8 @@ class TrainedBackend(Backend):
                 pair += self._one_slot.programs(settled, dataset)
             twice = TrainingRunner(pair, cell.seed, *trained)
             twice.check_repeats(workload.draw(cell.seed, 1)[0])
+            if prune is not None:
+                prune.check_repeats()
             self._said.add(kind)
         here = environment(machine.replicas)
         return PreparedStudy(runner, here, inputs, study=settled)

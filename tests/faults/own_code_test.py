@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
+import random
+import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import dps_tf
-from dps_tf import data, models, objectives, optim
+from dps_tf import data, models, objectives, optim, sparsity
 from dps_tf._keras import keras
 from dps_tf.core import UserError
 from dps_tf.models import code_hash
@@ -40,6 +43,9 @@ IMPURE = {
     "counter": counter,
     "numpy": lambda: lambda: float(np.random.uniform()),  # noqa: NPY002
     "variable": variable,
+    "clock": lambda: lambda: 2.0 if time.time() < 0 else 1.0,
+    "drawn branch": lambda: lambda: 2.0 if random.random() < 0.0 else 1.0,
+    "environment": lambda: lambda: float(os.environ.get("OWN_FACTOR", "1")),
 }
 
 
@@ -51,6 +57,20 @@ def network(factor, input_shape, classes):
     inputs = keras.Input(input_shape)
     scaled = keras.layers.Lambda(lambda x: x * factor())(inputs)
     return keras.Model(inputs, keras.layers.Dense(classes)(scaled))
+
+
+class Scaled(keras.layers.Layer):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def call(self, inputs):
+        return inputs * self.factor()
+
+
+def layered(factor, input_shape, classes):
+    inputs = keras.Input(input_shape)
+    return keras.Model(inputs, keras.layers.Dense(classes)(Scaled(factor)(inputs)))
 
 
 def objective(factor):
@@ -74,27 +94,48 @@ def rule(factor):
     return optim.Rule(update)
 
 
+def pruned_by(factor):
+    def score(request, progress):
+        return [np.sin(100 * factor() * theta) for theta in request.theta]
+
+    return sparsity.OneShot(score)
+
+
 def schedule(factor):
     return optim.Schedule({}, lambda p, step: p["learning_rate"] * factor())
 
 
 PARTS = {
     "network": lambda n, f: models.register(n, lambda s, c: network(f, s, c)),
+    "layer": lambda n, f: models.register(n, lambda s, c: layered(f, s, c)),
     "objective": lambda n, f: objectives.register(n, lambda: objective(f)),
     "dataset": lambda n, f: data.register(n, lambda data_dir: source(f)),
     "optimizer": lambda n, f: optim.register(n, rule(f)),
     "learning_rate_schedule": lambda n, f: optim.register_schedule(n, schedule(f)),
+    "sparsity_method": lambda n, f: sparsity.register_sparsity_method(n, pruned_by(f)),
 }
 KINDS = [
     *((part, "numpy") for part in ("network", "objective", "dataset", "optimizer")),
     *(("optimizer", kind) for kind in ("counter", "variable")),
     *(("objective", kind) for kind in ("counter", "variable")),
+    *(("layer", kind) for kind in ("numpy", "clock")),
 ]
+KINDS += [(part, "clock") for part in PARTS if part not in ("layer", "sparsity_method")]
+KINDS += [("optimizer", "drawn branch"), ("objective", "environment")]
+KINDS += [("sparsity_method", kind) for kind in ("counter", "numpy", "clock")]
+"""Parts that make a step twice alike are told by what they read."""
+TOLD = {
+    "numpy": "own code draws from NumPy's global generator",
+    "clock": r"own_code_test.py, line \d+, reads time.time",
+    "drawn branch": r"own_code_test.py, line \d+, reads random.random",
+    "environment": r"line \d+, reads the environment variable 'OWN_FACTOR'",
+}
 
 
 def values_of(part, factor):
     """Values of a sweep in which one part is of this program."""
     name = f"own_{part}_{next(NUMBERS)}"
+    field = "network" if part == "layer" else part
     PARTS[part](name, factor)
     data.register("own_rows", plain)
     return {
@@ -110,8 +151,12 @@ def values_of(part, factor):
         "goal.metric": "validation/classification_error",
         "goal.threshold": 0.0,
         "sweep.batch_sizes": (8,),
-        **({"workload.network_arguments": {}} if part == "network" else {}),
-        f"workload.{part}": name,
+        **({"workload.network_arguments": {}} if field == "network" else {}),
+        **(
+            {"sweep.sparsities": (0.5,), "sweep.sparsity_methods": (name,)}
+            if part == "sparsity_method"
+            else {f"workload.{field}": name}
+        ),
     }
 
 
@@ -127,7 +172,10 @@ def curves(directory, values):
 def test_a_part_that_is_no_function_is_refused_before_any_trial(part, kind, tmp_path):
     directory = tmp_path / "sweep"
     values = values_of(part, IMPURE[kind]())
-    with pytest.raises(UserError, match="a first step, built twice, gives two results"):
+    twice = "a first step, built twice, gives two results"
+    if part == "sparsity_method":
+        twice = f"{values['sweep.sparsity_methods'][0]}' prunes one initial .* twice"
+    with pytest.raises(UserError, match=TOLD.get(kind, twice)):
         curves(directory, values)
     assert not list(directory.rglob("study.json"))
 
@@ -151,6 +199,7 @@ def test_a_sweep_is_not_extended_with_changed_code(part, tmp_path):
     held["factor"] = 0.5
     more = {**values, "sweep.batch_sizes": (8, 16)}
     words = {"dataset": "transform", "learning_rate_schedule": "schedule"}
+    words |= {"layer": "network", "sparsity_method": "sparsity method"}
     told = f"b16.* another {words.get(part, part)} than .*b8"
     with pytest.raises(UserError, match=told):
         curves(tmp_path, more)

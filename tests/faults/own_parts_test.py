@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
+import time
 
 import numpy as np
 import pytest
@@ -117,7 +119,15 @@ RATES = {
     "counted": (count(), "without random numbers and counters"),
     "drawn by NumPy": (
         lambda p, t: p["learning_rate"] * np.float32(np.random.default_rng().random()),
-        "without random numbers and counters",
+        r"line \d+, reads random numbers of the system",
+    ),
+    "by the clock": (
+        lambda p, t: p["learning_rate"] * (0.5 if time.time() < 0 else 1.0),
+        r"own_parts_test.py, line \d+, reads time.time, .* outside of the function",
+    ),
+    "by a branch that is drawn": (
+        lambda p, t: p["learning_rate"] * (0.5 if random.random() < 0.0 else 1.0),
+        r"own_parts_test.py, line \d+, reads random.random",
     ),
     "drawn": (
         lambda p, t: p["learning_rate"] * tf.random.uniform([]),
