@@ -48,33 +48,6 @@ from dps_tf.data.transforms import (
     image_augmentation,
 )
 
-__all__ = [
-    "DATASETS",
-    "SPLITS",
-    "Chain",
-    "CropTokens",
-    "Dataset",
-    "DecodedRows",
-    "Draws",
-    "Examples",
-    "FirstTokens",
-    "Flip",
-    "MappedRows",
-    "MaskTokens",
-    "PadAndCrop",
-    "Source",
-    "Transform",
-    "check",
-    "content_hash",
-    "load",
-    "load_for",
-    "open_arrays",
-    "register",
-    "stored_once",
-    "write_arrays",
-]
-
-
 Loader = Callable[..., Source]
 
 DATASETS: Registry[Loader] = Registry("data set", 1)

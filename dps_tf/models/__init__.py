@@ -33,21 +33,6 @@ from dps_tf.models.structure import (
     structure_hash,
 )
 
-__all__ = [
-    "NETWORKS",
-    "build",
-    "build_for",
-    "check_link",
-    "check_logits",
-    "check_same",
-    "code_hash",
-    "in_precision",
-    "initial_point",
-    "register",
-    "scratch_for",
-    "structure_hash",
-]
-
 Builder = Callable[..., keras.Model]
 
 NETWORKS: Registry[Builder] = Registry("network", 2)

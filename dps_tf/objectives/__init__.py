@@ -34,23 +34,6 @@ from dps_tf.objectives.losses import (
 from dps_tf.objectives.metric import Metric, count, fractions, mean_loss
 from dps_tf.objectives.objective import Objective, merge, penalty
 
-__all__ = [
-    "METRICS",
-    "OBJECTIVES",
-    "Metric",
-    "Objective",
-    "build",
-    "build_for",
-    "check_goal",
-    "count",
-    "fractions",
-    "mean_loss",
-    "merge",
-    "penalty",
-    "register",
-    "register_metric",
-]
-
 Factory = Callable[..., Objective]
 
 OBJECTIVES: Registry[Factory] = Registry("objective")

@@ -16,24 +16,6 @@ from dps_tf.optim.base import COMPILED, LEARNING_RATE, Optimizer, Rule
 from dps_tf.optim.default_spaces import SHIPPED_SPACES
 from dps_tf.optim.schedules import SCHEDULES, Schedule, check_rates, register_schedule
 
-__all__ = [
-    "COMPILED",
-    "OPTIMIZERS",
-    "SCHEDULES",
-    "Optimizer",
-    "Rule",
-    "Schedule",
-    "TensorOptimizer",
-    "build",
-    "build_for",
-    "check",
-    "check_rates",
-    "default_space",
-    "reads",
-    "register",
-    "register_schedule",
-]
-
 OPTIMIZERS: Registry[Rule] = Registry("optimizer")
 """The rules of the optimizers that `build` makes, by name."""
 

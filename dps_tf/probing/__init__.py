@@ -14,22 +14,3 @@ from dps_tf.probing.quantities import (
     measure_update,
 )
 from dps_tf.probing.replay import dataset_of, log_spaced, read_recorded, replay
-
-__all__ = [
-    "CURVATURE",
-    "OPTIMIZER_NOISE",
-    "QUANTITIES",
-    "ExampleGradients",
-    "Measurer",
-    "NoiseEstimate",
-    "ProgramCache",
-    "dataset_of",
-    "Wanted",
-    "curvature",
-    "estimate",
-    "local_smoothness",
-    "log_spaced",
-    "measure_update",
-    "read_recorded",
-    "replay",
-]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
 import dps_tf.sparsity.scores  # noqa: F401 - registers the shipped methods
 from dps_tf.sparsity.methods import (
-    SPARSITY_METHODS,
     Iterative,
     OneShot,
     SparsityMethod,
@@ -30,6 +29,7 @@ from dps_tf.sparsity.pruner import (
 )
 from dps_tf.sparsity.pruning_schedule import Scheduled
 from dps_tf.sparsity.request import (
+    SPARSITY_METHODS,
     BalancedExamples,
     ExampleReader,
     ExampleWindows,
@@ -42,31 +42,3 @@ from dps_tf.sparsity.selection import (
     register_selection,
 )
 from dps_tf.sparsity.sparse_model import load_sparse, save_sparse
-
-__all__ = [
-    "SELECTIONS",
-    "SPARSITY_METHODS",
-    "BalancedExamples",
-    "Candidates",
-    "ExampleReader",
-    "ExampleWindows",
-    "Iterative",
-    "MaskRequest",
-    "MaskSet",
-    "OneShot",
-    "Pruner",
-    "Scheduled",
-    "ScoreCache",
-    "SparsityMethod",
-    "check",
-    "check_data",
-    "check_pruning",
-    "gradual_of",
-    "load_sparse",
-    "masks_for",
-    "own_code",
-    "prunes_while_training",
-    "register_selection",
-    "register_sparsity_method",
-    "save_sparse",
-]

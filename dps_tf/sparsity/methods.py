@@ -14,26 +14,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dps_tf._keras import keras, own_settings
-from dps_tf.core import (
-    DENSE,
-    Cell,
-    Pruning,
-    Range,
-    Reads,
-    Registry,
-    UserError,
-    check_known,
-)
+from dps_tf.core import Cell, Pruning, Range, Reads
 from dps_tf.data import Dataset
-from dps_tf.objectives import Objective, Progress
-from dps_tf.sparsity.prunable import MaskSet, describe, roles
+from dps_tf.objectives import Progress
+from dps_tf.sparsity.prunable import MaskSet, describe
 from dps_tf.sparsity.request import (
+    SPARSITY_METHODS,
     ExampleReader,
     MaskRequest,
     ScoreCache,
+    own_arguments,
     selection_arguments,
 )
-from dps_tf.sparsity.selection import SELECTIONS
 
 Masks = list[np.ndarray]
 AT_LEAST_ONE = Range(low=1, whole=True)
@@ -72,9 +64,6 @@ class SparsityMethod(abc.ABC):
         own_arguments(name, pruning)
 
 
-SPARSITY_METHODS: Registry[SparsityMethod] = Registry("sparsity method")
-
-
 def register_sparsity_method(name: str, method: SparsityMethod) -> None:
     """Makes `sweep.sparsity_methods` take a name, in this process.
 
@@ -90,27 +79,6 @@ def register_sparsity_method(name: str, method: SparsityMethod) -> None:
     SPARSITY_METHODS.register(name, method, method.reads)
 
 
-def own_arguments(name: str, pruning: Pruning) -> dict[str, Any]:
-    """Returns the arguments of a method, defaults filled in.
-
-    A sweep over several methods gives arguments of one method or selection by its name:
-    {"force": {"rounds": 20}, "n_of_m": {"m": 8}}.
-
-    Raises:
-        UserError: unknown names, or values out of range.
-    """
-    own: dict[str, Any] = {}
-    names = (*SPARSITY_METHODS.names(), *SELECTIONS.names())
-    for key, value in pruning.arguments.items():
-        if not isinstance(value, Mapping):
-            own[key] = value
-        elif key == name:
-            own.update(value)
-        else:
-            check_known("sparsity method or selection of pruning.arguments", key, names)
-    return SPARSITY_METHODS.resolve(name, own)
-
-
 def check_pruning(
     method: str, sparsity: float, pruning: Pruning, step_budget: int
 ) -> None:
@@ -123,78 +91,43 @@ def check_pruning(
         SPARSITY_METHODS[method].check(method, sparsity, pruning, step_budget)
 
 
-def _request(  # noqa: PLR0913 - the fields of a MaskRequest
-    network: keras.Model,
-    initial: Sequence[np.ndarray],
-    dataset: Dataset,
-    method: str,
-    sparsity: float,
-    pruning: Pruning,
-    key_parts: Mapping[str, Any],
-    objective: Objective | None = None,
-) -> MaskRequest:
-    """Returns a request whose reader and arguments are those of its method."""
-    arguments = own_arguments(method, pruning)
-    return MaskRequest(
-        network,
-        initial,
-        dataset,
-        method,
-        arguments,
-        SPARSITY_METHODS[method].reader,
-        sparsity,
-        pruning,
-        key_parts,
-        objective,
-    )
-
-
 def check_reachable(
     network: keras.Model, dataset: Dataset, cell: Cell, pruning: Pruning
 ) -> None:
     """Raises UserError for a sparsity that a selection cannot reach in a network."""
-    method = cell.sparsity_method
-    request = _request(network, (), dataset, method, cell.sparsity, pruning, {})
+    asked = cell.sparsity_method, cell.sparsity, pruning
+    request = MaskRequest(network, (), dataset, *asked, {})
     request.select([np.ones(weight.shape) for weight in network.trainable_variables])
 
 
 @own_settings()
-def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
-    network: keras.Model,
-    initial: Sequence[np.ndarray],
-    dataset: Dataset,
-    method: str,
-    sparsity: float,
-    pruning: Pruning,
-    key_parts: Mapping[str, Any],
+def masks_for(
+    request: MaskRequest,
     cache: ScoreCache | None = None,
     progress: Progress | None = None,
-    objective: Objective | None = None,
 ) -> MaskSet:
     """Returns the masks of one initial point, one per trainable variable.
 
     Masks are float32 arrays of zeros and ones, ones where a variable is not prunable.
     Training multiplies the initial point and every gradient by them, so gradients,
-    gradient norms and clipping see kept parameters only.
+    gradient norms and clipping see kept parameters only. Sparsity 0 computes no scores.
 
-    See `MaskRequest` for the arguments; sparsity 0 computes no scores. `cache` stores
-    scores; None computes them. `progress` is called with (done, total) in the method's
-    unit, but not for scores that are cached or take no gradient.
+    Args:
+        request: what the masks depend on.
+        cache: stores scores; None computes them.
+        progress: called with (done, total) in the method's unit, but not for scores
+            that are cached or take no gradient.
 
     Raises:
         UserError: the method or selection does not exist, or nothing would be kept.
     """
-    if sparsity == 0 or method == DENSE:
-        if sparsity:
-            raise UserError(f"sparsity {sparsity!r} needs a sparsity method")
-        variables = network.trainable_variables
-        ones = [np.ones(variable.shape, np.float32) for variable in variables]
-        return describe(ones, roles(network), pruning.prunable)
-    request = _request(
-        network, initial, dataset, method, sparsity, pruning, key_parts, objective
-    )
-    masks = SPARSITY_METHODS[method].prune(request, cache, progress)
-    return describe(masks, request.roles, pruning.prunable, request.examples)
+    if request.sparsity == 0:
+        variables = request.network.trainable_variables
+        masks = [np.ones(variable.shape, np.float32) for variable in variables]
+        return describe(masks, request.roles, request.pruning.prunable)
+    masks = SPARSITY_METHODS[request.method].prune(request, cache, progress)
+    prunable = request.pruning.prunable
+    return describe(masks, request.roles, prunable, request.examples)
 
 
 def cached(

@@ -17,14 +17,9 @@ from dps_tf.core import (
     derive_seed,
 )
 from dps_tf.data import Dataset
-from dps_tf.sparsity.methods import (
-    SPARSITY_METHODS,
-    check_pruning,
-    check_reachable,
-    masks_for,
-)
+from dps_tf.sparsity.methods import check_pruning, check_reachable, masks_for
 from dps_tf.sparsity.prunable import MaskSet, counts_of, roles
-from dps_tf.sparsity.request import ScoreCache
+from dps_tf.sparsity.request import SPARSITY_METHODS, MaskRequest, ScoreCache
 from dps_tf.sparsity.selection import SELECTIONS, kept_count
 from dps_tf.store import FileSystem
 
@@ -146,7 +141,7 @@ class Pruner:
         objective = workload.objective, dict(workload.objective_arguments)
         if objective != ("softmax_cross_entropy", {}):
             key["objective"] = objective
-        return masks_for(
+        request = MaskRequest(
             self._network,
             initial,
             self._dataset,
@@ -154,10 +149,9 @@ class Pruner:
             cell.sparsity,
             self._study.pruning,
             key,
-            cache=cache,
-            progress=self._score_progress(trial),
-            objective=objectives.build_for(workload, self._dataset.token_bytes),
+            objectives.build_for(workload, self._dataset.token_bytes),
         )
+        return masks_for(request, cache, self._score_progress(trial))
 
     def _counts(self) -> MaskSet:
         """Returns how many entries per variable a trial keeps if pruned in training."""

@@ -17,12 +17,16 @@ from dps_tf.core import FRACTION, POSITIVE, Argument, Pruning, Range, Reads, Use
 from dps_tf.objectives import Progress
 from dps_tf.sparsity.methods import (
     AT_LEAST_ONE,
-    SPARSITY_METHODS,
     SparsityMethod,
-    own_arguments,
     register_sparsity_method,
 )
-from dps_tf.sparsity.request import ExampleReader, MaskRequest, ScoreCache
+from dps_tf.sparsity.request import (
+    SPARSITY_METHODS,
+    ExampleReader,
+    MaskRequest,
+    ScoreCache,
+    own_arguments,
+)
 
 
 @dataclass(frozen=True)

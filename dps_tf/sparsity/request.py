@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from absl import logging
 
 from dps_tf._keras import keras
-from dps_tf.core import RESULTS_VERSION, Pruning, UserError
+from dps_tf.core import RESULTS_VERSION, Pruning, Registry, UserError, check_known
 from dps_tf.data import Dataset
 from dps_tf.objectives import Objective, Progress
 from dps_tf.sparsity.prunable import KERNEL, VariableRole, roles, trainable_positions
@@ -32,6 +32,32 @@ from dps_tf.store import (
     set_aside,
 )
 
+if TYPE_CHECKING:
+    from dps_tf.sparsity.methods import SparsityMethod
+
+SPARSITY_METHODS: Registry[SparsityMethod] = Registry("sparsity method")
+
+
+def own_arguments(name: str, pruning: Pruning) -> dict[str, Any]:
+    """Returns the arguments of a method, defaults filled in.
+
+    A sweep over several methods gives arguments of one method or selection by its name:
+    {"force": {"rounds": 20}, "n_of_m": {"m": 8}}.
+
+    Raises:
+        UserError: unknown names, or values out of range.
+    """
+    own: dict[str, Any] = {}
+    names = (*SPARSITY_METHODS.names(), *SELECTIONS.names())
+    for key, value in pruning.arguments.items():
+        if not isinstance(value, Mapping):
+            own[key] = value
+        elif key == name:
+            own.update(value)
+        else:
+            check_known("sparsity method or selection of pruning.arguments", key, names)
+    return SPARSITY_METHODS.resolve(name, own)
+
 
 @dataclass(frozen=True)
 class MaskRequest:
@@ -43,9 +69,7 @@ class MaskRequest:
         initial: values in the order of `network.weights`.
         dataset: only its training examples are read.
         method: name of a sparsity method that does not prune while training.
-        arguments: those of the method, defaults filled in.
-        reader: decides which training examples the method reads.
-        sparsity: fraction to remove, in (0, 1).
+        sparsity: fraction to remove, in [0, 1).
         pruning: prunable set, selection, examples (0: the method's own number) and
             arguments.
         key_parts: JSON values that name the network and its arguments, and
@@ -59,12 +83,20 @@ class MaskRequest:
     initial: Sequence[np.ndarray]
     dataset: Dataset
     method: str
-    arguments: Mapping[str, Any]
-    reader: ExampleReader
     sparsity: float
     pruning: Pruning
     key_parts: Mapping[str, Any]
     objective: Objective | None = None
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the method, defaults filled in."""
+        return own_arguments(self.method, self.pruning)
+
+    @property
+    def reader(self) -> ExampleReader:
+        """What decides which training examples the method reads."""
+        return SPARSITY_METHODS[self.method].reader
 
     @cached_property
     def roles(self) -> tuple[VariableRole, ...]:
@@ -116,15 +148,21 @@ class MaskRequest:
         """Returns (inputs, labels) of the training examples that a round reads."""
         return self.reader.read(self, turn)
 
-    def loss_gradient(self, progress: Progress | None = None) -> list[np.ndarray]:
+    def loss_gradient(
+        self,
+        progress: Progress | None = None,
+        turn: int = 0,
+        masks: Sequence[np.ndarray] | None = None,
+    ) -> list[np.ndarray]:
         """Returns the gradient of the loss at the initial point, per variable.
 
-        float64, summed over batches (`gradients.batch_size`) of the examples that the
-        method reads: each batch counts the gradient of its mean loss.
+        float64, summed over batches (`score_gradients.batch_size`) of the examples that
+        the method reads in a round: each batch counts the gradient of its mean loss.
+        The initial point is multiplied by `masks` if they are given.
         """
         with self.program.lock:
-            self.program.set_point(self.initial)
-            return self.program.loss_gradient(*self.data(), progress=progress)
+            self.program.set_point(self.initial, masks or None)
+            return self.program.loss_gradient(*self.data(turn), progress=progress)
 
     def checked(self, scores: Any) -> list[np.ndarray]:
         """Returns scores as arrays; UserError unless each variable has its own."""
@@ -146,10 +184,10 @@ class MaskRequest:
         sparsity: float | None = None,
         allowed: Sequence[np.ndarray] | None = None,
     ) -> list[np.ndarray]:
-        """Returns masks of all trainable variables, ones for those never pruned.
+        """Returns masks of all trainable variables, all ones where one is not prunable.
 
-        The largest scores are kept, of what is `allowed`. `sparsity` is that of the
-        request if None.
+        The largest scores are kept, of what is `allowed`. Without `sparsity`, the
+        request's own is reached.
         """
         scores = self.checked(scores)
         candidates = Candidates(

@@ -8,7 +8,8 @@ of a batch of 100 examples, H = its Hessian, m = mask so far, s = target sparsit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -23,60 +24,31 @@ from dps_tf.sparsity.methods import (
 )
 from dps_tf.sparsity.prunable import trainable_positions
 from dps_tf.sparsity.request import BalancedExamples, ExampleWindows, MaskRequest
-from dps_tf.sparsity.score_gradients import GradientProgram
 
-Arrays = Sequence[np.ndarray]
 ROUND_EXAMPLES = 5_000  # this package's choice; published codes take a batch or a few
 
 
-def mask_gradient_sum(
-    program: GradientProgram,
-    theta: Arrays,
-    inputs: np.ndarray,
-    labels: np.ndarray,
-    progress: Progress | None = None,
-) -> list[np.ndarray]:
-    """Returns the signed sum over batches of d loss / d mask, float64.
-
-    d loss / d mask_j = theta_j g_j, where g is taken at the point of the program:
-    theta itself for mask = 1, theta times mask for others. `theta` is of the trainable
-    variables, unmasked; examples are read in their order.
-
-    Source: Lee, Ajanthan, Torr 2019, eq. 5; summed over an epoch in Lee et al. 2021,
-    published code.
-    """
-    gradients = program.loss_gradient(inputs, labels, progress=progress)
-    return [t * g for t, g in zip(theta, gradients, strict=True)]
-
-
-def snip(
-    program: GradientProgram,
-    theta: Arrays,
-    inputs: np.ndarray,
-    labels: np.ndarray,
-    progress: Progress | None = None,
-) -> list[np.ndarray]:
+def snip(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
     """Returns |sum theta g|: the absolute value after the sum over batches.
 
     Zero-initialized biases have a score of exactly 0, so with the prunable set
     `kernels_and_biases` they are the first to go: none is left at any real sparsity.
 
-    Source: Lee, Ajanthan, Torr 2019 (one mini-batch); Lee et al. 2021, published code
-    (one epoch). Deviation: not divided by the total, which changes no order.
+    Source: Lee, Ajanthan, Torr 2019, eq. 5 (d loss / d mask on one mini-batch); Lee et
+    al. 2021, published code (one epoch). Deviation: not divided by the total, which
+    changes no order.
     """
-    sums = mask_gradient_sum(program, theta, inputs, labels, progress)
-    return [np.abs(part).astype(np.float32) for part in sums]
+    return _sensitivity(request.theta, request.loss_gradient(progress))
 
 
-def grasp(  # noqa: PLR0913 - the arguments of every score, and its own
-    program: GradientProgram,
-    theta: Arrays,
-    inputs: np.ndarray,
-    labels: np.ndarray,
-    temperature: float,
-    progress: Progress | None = None,
-) -> list[np.ndarray]:
-    """Returns theta (H g) with logits divided by `temperature`.
+def _sensitivity(theta: Masks, gradients: Masks) -> list[np.ndarray]:
+    """Returns the absolute values of d loss / d mask = theta g."""
+    pairs = zip(theta, gradients, strict=True)
+    return [np.abs(part * gradient).astype(np.float32) for part, gradient in pairs]
+
+
+def grasp(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
+    """Returns theta (H g) of examples of every class, at a temperature of the logits.
 
     Removing entry j changes |g|^2 by -2 theta_j (H g)_j in first order. The paper's
     score is -theta (H g), and entries with the largest scores, which harm gradient
@@ -95,27 +67,15 @@ def grasp(  # noqa: PLR0913 - the arguments of every score, and its own
             return None
         return lambda done, batches: progress(first * batches + done, 2 * batches)
 
-    gradient = program.loss_gradient(inputs, labels, temperature, half(0))
-    product = program.hessian_product(inputs, labels, gradient, temperature, half(1))
-    parts = [t * p for t, p in zip(theta, product, strict=True)]
+    program, temperature = request.program, request.arguments["temperature"]
+    examples = request.data()
+    with program.lock:
+        program.set_point(request.initial)
+        gradient = program.loss_gradient(*examples, temperature, half(0))
+        product = program.hessian_product(*examples, gradient, temperature, half(1))
+    parts = [t * p for t, p in zip(request.theta, product, strict=True)]
     largest = max((np.abs(part).max(initial=0.0) for part in parts), default=0.0)
     return [(part / (largest or 1.0)).astype(np.float32) for part in parts]
-
-
-def _snip(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
-    """Returns |sum theta g| of the first training examples; see `snip`."""
-    program = request.program
-    with program.lock:
-        program.set_point(request.initial)
-        return snip(program, request.theta, *request.data(), progress)
-
-
-def _grasp(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
-    """Returns theta (H g) of examples of every class; see `grasp`."""
-    program, temperature = request.program, request.arguments["temperature"]
-    with program.lock:
-        program.set_point(request.initial)
-        return grasp(program, request.theta, *request.data(), temperature, progress)
 
 
 def _magnitude(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
@@ -169,25 +129,11 @@ def _snip_of_masked(request: MaskRequest, turn: int, masks: Masks) -> list[np.nd
     Jorge et al. 2021, eq. 7 and algorithm 1. Deviation: not divided by the loss or by
     the number of batches, which changes no order.
     """
-    program = request.program
-    program.set_point(request.initial, masks or None)
-    return snip(program, request.theta, *request.data(turn))
+    gradients = request.loss_gradient(turn=turn, masks=masks)
+    return _sensitivity(request.theta, gradients)
 
 
-def _flow_of_masked(request: MaskRequest, turn: int, masks: Masks) -> list[np.ndarray]:
-    """Returns |theta m| d R / d |theta m|; reads no data. See `synflow_scores`."""
-    del turn
-    positions = trainable_positions(request.network)
-    program = request.program
-    return synflow_scores(program, request.initial, positions, masks)
-
-
-def synflow_scores(
-    program: GradientProgram,
-    values: Sequence[np.ndarray],
-    positions: Sequence[int],
-    masks: Masks,
-) -> list[np.ndarray]:
+def synflow(request: MaskRequest, turn: int, masks: Masks) -> list[np.ndarray]:
     """Returns |theta m| d R / d |theta m|, float64; reads no data.
 
     R is the sum of the outputs of the network with all weights replaced by their
@@ -196,20 +142,15 @@ def synflow_scores(
 
     Source: Tanaka et al. 2020, eq. 3 and algorithm 1. Selection never returns what was
     pruned, as in the paper, whose pruned entries have score 0.
-
-    Args:
-        program: its point is overwritten.
-        values: the initial point, in the order of the network's weights.
-        positions: those of the trainable variables in `values`.
-        masks: one per trainable variable; empty for ones.
     """
-    positive = [np.abs(value) for value in values]
+    del turn
+    program, positive = request.program, [np.abs(value) for value in request.initial]
     program.set_point(positive, masks or None)
     gradients = program.output_gradient()
     scores = []
-    for i, (position, gradient) in enumerate(zip(positions, gradients, strict=True)):
+    for i, place in enumerate(trainable_positions(request.network)):
         mask = masks[i] if masks else 1.0
-        scores.append(positive[position].astype(np.float64) * mask * gradient)
+        scores.append(positive[place].astype(np.float64) * mask * gradients[i])
     if not all(np.isfinite(part).all() for part in scores):
         raise UserError(
             "synflow scores overflow: the sum of this network's outputs with absolute "
@@ -223,37 +164,31 @@ _GRASP: Reads = {
     "temperature": Argument(200.0, POSITIVE),
     "per_class": Argument(10, AT_LEAST_ONE),
 }
-register_sparsity_method("snip", OneShot(_snip, reader=ExampleWindows()))
-register_sparsity_method("grasp", OneShot(_grasp, _GRASP, BalancedExamples()))
-register_sparsity_method("magnitude", OneShot(_magnitude))
-register_sparsity_method("random", OneShot(_random))
-register_sparsity_method(
-    "synflow",
-    Iterative(
-        _flow_of_masked,
-        lambda sparsity, given: exponential(sparsity, given["rounds"]),
-        # Rounds: Tanaka et al. 2020, section 5.
-        reads={"rounds": Argument(100, AT_LEAST_ONE)},
+
+
+def _in_rounds(sparsity: float, given: Mapping[str, Any]) -> list[float]:
+    return exponential(sparsity, given["rounds"])
+
+
+def _in_halvings(sparsity: float, given: Mapping[str, Any]) -> list[float]:
+    return halving(sparsity, given["halvings"])
+
+
+_WINDOWS = ExampleWindows(ROUND_EXAMPLES)
+# Rounds: Tanaka et al. 2020, section 5, and the default of the published code of de
+# Jorge et al. 2021. Five halvings of the distance from 0.5: published code of SNIP-it.
+_SYNFLOW: Reads = {"rounds": Argument(100, AT_LEAST_ONE)}
+_FORCE: Reads = {"rounds": Argument(10, AT_LEAST_ONE)}
+_HALVINGS: Reads = {"halvings": Argument(5, AT_LEAST_ONE)}
+for _name, _method in {
+    "snip": OneShot(snip, reader=ExampleWindows()),
+    "grasp": OneShot(grasp, _GRASP, BalancedExamples()),
+    "magnitude": OneShot(_magnitude),
+    "random": OneShot(_random),
+    "synflow": Iterative(synflow, _in_rounds, reads=_SYNFLOW),
+    "iterative_snip": Iterative(
+        _snip_of_masked, _in_halvings, reads=_HALVINGS, reader=_WINDOWS
     ),
-)
-register_sparsity_method(
-    "iterative_snip",
-    Iterative(
-        _snip_of_masked,
-        lambda sparsity, given: halving(sparsity, given["halvings"]),
-        # Five halvings of the distance from 0.5: published code of SNIP-it.
-        reads={"halvings": Argument(5, AT_LEAST_ONE)},
-        reader=ExampleWindows(ROUND_EXAMPLES),
-    ),
-)
-register_sparsity_method(
-    "force",
-    Iterative(
-        _snip_of_masked,
-        lambda sparsity, given: exponential(sparsity, given["rounds"]),
-        may_return=True,
-        # Rounds: default of the published code of de Jorge et al. 2021.
-        reads={"rounds": Argument(10, AT_LEAST_ONE)},
-        reader=ExampleWindows(ROUND_EXAMPLES),
-    ),
-)
+    "force": Iterative(_snip_of_masked, _in_rounds, True, _FORCE, _WINDOWS),
+}.items():
+    register_sparsity_method(_name, _method)

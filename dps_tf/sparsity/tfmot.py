@@ -155,18 +155,8 @@ def with_schedule(
     schedule = getattr(tfmot, target.method.schedule)(
         **{target.method.keyword: sparsity}, **target.arguments
     )
-    return gradual(model, schedule, pruning.prunable, target)
-
-
-def gradual(
-    model: keras.Model,
-    schedule: Any,
-    prunable: str,
-    target: pruning_schedule.Target,
-) -> Gradual:
-    """Returns the rule of a schedule for a network; see `Gradual`."""
     trained, roles = prunables.trainable_positions(model), prunables.roles(model)
-    pairs = zip(trained, roles, strict=True)
+    pairs, prunable = zip(trained, roles, strict=True), pruning.prunable
     places = tuple(place for place, role in pairs if role.is_in(prunable))
     if not places:
         raise UserError(

@@ -290,7 +290,8 @@ def test_scores_are_one_array_for_each_variable_or_are_not_kept(kind, tmp_path):
     dps_tf.register_sparsity_method(name, method)
     cache = sparsity.ScoreCache(str(tmp_path))
     data = dps_tf.data.load("synthetic", examples=40)
-    given = (built, built.get_weights(), data, name, 0.5, Pruning(), {}, cache)
+    asked = built.get_weights(), data, name, 0.5, Pruning(), {}
+    given = sparsity.MaskRequest(built, *asked), cache
     said = rf"the scores of {name} are .* 2 .* of shapes \[\(6, 3\), \(3,\)\]"
     with pytest.raises(UserError, match=said):
         sparsity.masks_for(*given)

@@ -9,9 +9,8 @@ from absl.testing import parameterized
 from dps_tf import models
 from dps_tf.core import Pruning
 from dps_tf.data import Dataset, Examples
-from dps_tf.sparsity import masks_for
+from dps_tf.sparsity import MaskRequest, masks_for
 from dps_tf.sparsity.score_gradients import program_of
-from dps_tf.sparsity.scores import mask_gradient_sum
 from dps_tf.sparsity.selection import select
 from tests.parity import golden
 
@@ -38,7 +37,8 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
         program = program_of(self.network(truth))
         theta = truth.tensors("init")
         program.set_point(theta)
-        sums = mask_gradient_sum(program, theta, truth.inputs, truth.labels)
+        gradients = program.loss_gradient(truth.inputs, truth.labels)
+        sums = [t * g for t, g in zip(theta, gradients, strict=True)]
         for name, ours, theirs in zip(
             truth.names, sums, truth.tensors("score_sum"), strict=True
         ):
@@ -53,15 +53,10 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
         train = Examples(truth.inputs, truth.labels)
         dataset = Dataset("golden", train, train, truth.classes, path.stem, "golden")
         initial, expected = truth.tensors("init"), truth.tensors("mask")
-        found = masks_for(
-            self.network(truth),
-            initial,
-            dataset,
-            "snip",
-            truth.sparsity,
-            Pruning(prunable="kernels_and_biases"),
-            {"initial_seed": 0},
-        )
+        pruning = Pruning(prunable="kernels_and_biases")
+        asked = "snip", truth.sparsity, pruning, {"initial_seed": 0}
+        request = MaskRequest(self.network(truth), initial, dataset, *asked)
+        found = masks_for(request)
         self.assertGreaterEqual(intersection_over_union(found.masks, expected), 0.9995)
         self.assertEqual(
             sum(np.count_nonzero(m) for m in found.masks),

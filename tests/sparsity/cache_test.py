@@ -10,7 +10,7 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf.core import Pruning
-from dps_tf.sparsity import ScoreCache, masks_for
+from dps_tf.sparsity import MaskRequest, ScoreCache, masks_for
 from tests.sparsity import data
 
 
@@ -29,16 +29,9 @@ class CachedTest(tf.test.TestCase, parameterized.TestCase):
     def masks(self, method="snip", sparsity=0.5, seed=0, cache=None, **pruning):
         initial = models.initial_point(self.network, seed)
         key = {"network": "mlp", "initial_seed": seed}
-        return masks_for(
-            self.network,
-            initial,
-            self.dataset,
-            method,
-            sparsity,
-            Pruning(**pruning),
-            key,
-            cache or self.cache,
-        )
+        asked = method, sparsity, Pruning(**pruning), key
+        request = MaskRequest(self.network, initial, self.dataset, *asked)
+        return masks_for(request, cache or self.cache)
 
     def test_one_shot_scores_are_computed_once_for_all_sparsities_and_sets(self):
         for sparsity in (0.5, 0.7, 0.9):

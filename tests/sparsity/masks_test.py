@@ -11,6 +11,7 @@ from dps_tf._keras import keras
 from dps_tf.core import Pruning, UserError
 from dps_tf.sparsity import (
     SPARSITY_METHODS,
+    MaskRequest,
     OneShot,
     ScoreCache,
     check_pruning,
@@ -54,7 +55,7 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
         cls.dataset = data.gaussian((6, 6), 120, 10)
 
     def masks(self, method, sparsity, cache=None, initial=None, **pruning):
-        return masks_for(
+        asked = MaskRequest(
             self.network,
             self.initial if initial is None else initial,
             self.dataset,
@@ -62,8 +63,8 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
             sparsity,
             Pruning(**pruning),
             KEY,
-            cache,
         )
+        return masks_for(asked, cache)
 
     @parameterized.parameters(
         ("snip", 0, 2),  # All 120 examples, in batches of 100.
@@ -75,14 +76,9 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_progress_counts_up_to_its_total(self, method, examples, total):
         seen = []
+        asked = method, 0.9, Pruning(examples=examples), KEY
         masks_for(
-            self.network,
-            self.initial,
-            self.dataset,
-            method,
-            0.9,
-            Pruning(examples=examples),
-            KEY,
+            MaskRequest(self.network, self.initial, self.dataset, *asked),
             progress=lambda *counts: seen.append(counts),
         )
         if total is None:
@@ -199,7 +195,7 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
         ("snip", {"examples": 500}, "there are 120"),
         ("force", {"arguments": {"rounds": 0}}, "must be a whole number >= 1, not 0"),
         ("tfmot_constant", {}, "prunes during training"),
-        ("none", {}, "needs a sparsity method"),
+        ("none", {}, "sparsity method 'none' is unknown"),
         ("snip", {"scope": "everywhere"}, "selection 'everywhere' is unknown"),
         (
             "snip",
@@ -258,7 +254,8 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
     def test_a_network_without_prunable_variables_is_refused(self):
         network = keras.Sequential([keras.layers.Flatten(input_shape=(4,))])
         with self.assertRaisesRegex(UserError, "no variable in the prunable set"):
-            masks_for(network, [], self.dataset, "magnitude", 0.5, Pruning(), KEY)
+            asked = "magnitude", 0.5, Pruning(), KEY
+            masks_for(MaskRequest(network, [], self.dataset, *asked))
 
     def test_masked_point_is_in_the_order_of_the_weights(self):
         network = models.build("mlp_batch_norm", (3,), 2, widths=(4,))
@@ -293,16 +290,9 @@ class LeeTest(tf.test.TestCase, parameterized.TestCase):
         dataset = data.gaussian(shape, 100, 10)
         cache = ScoreCache(self.get_temp_dir())
         for sparsity, expected in biases.items():
-            found = masks_for(
-                network,
-                initial,
-                dataset,
-                "snip",
-                sparsity,
-                Pruning(prunable="kernels_and_biases"),
-                KEY,
-                cache,
-            )
+            pruning = Pruning(prunable="kernels_and_biases")
+            asked = "snip", sparsity, pruning, KEY
+            found = masks_for(MaskRequest(network, initial, dataset, *asked), cache)
             rows = {"kernel": 0, "bias": 0}
             for row in found.layers:
                 rows[row["role"]] += row["kept"]

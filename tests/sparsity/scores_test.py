@@ -8,8 +8,8 @@ from absl.testing import parameterized
 
 from dps_tf import models, objectives
 from dps_tf._keras import keras
-from dps_tf.core import UserError
-from dps_tf.sparsity import scores, trainable_positions
+from dps_tf.core import Pruning, UserError, processors
+from dps_tf.sparsity import MaskRequest, scores
 from dps_tf.sparsity.score_gradients import GradientProgram
 from tests.sparsity import data
 
@@ -58,10 +58,21 @@ class TinyTest(tf.test.TestCase):
         super().setUp()
         self.network = models.build("mlp", (FEATURES,), CLASSES, widths=(HIDDEN,))
         self.theta = point(self.network)
-        train = data.gaussian((FEATURES,), 250, CLASSES).train
+        self.dataset = data.gaussian((FEATURES,), 250, CLASSES)
+        train = self.dataset.train
         self.inputs, self.labels = train.inputs, train.labels
         self.program = GradientProgram(self.network)
         self.program.set_point(self.theta)
+
+    def sums(self):
+        """Derivatives of the loss in the mask, at the point of the program."""
+        gradients = self.program.loss_gradient(self.inputs, self.labels)
+        return [t * g for t, g in zip(self.theta, gradients, strict=True)]
+
+    def request(self, method, theta=None, **pruning):
+        theta = self.theta if theta is None else theta
+        asked = method, 0.5, Pruning(**pruning), {}
+        return MaskRequest(self.network, theta, self.dataset, *asked)
 
     def total_loss(self, theta):
         """Sum over batches of 100 (the last has 50) of their mean loss."""
@@ -90,12 +101,10 @@ class TinyTest(tf.test.TestCase):
 
     def test_snip_is_the_derivative_of_the_loss_in_the_mask(self):
         ones = data.ones_like(self.theta)
-        found = scores.mask_gradient_sum(
-            self.program, self.theta, self.inputs, self.labels
-        )
+        found = self.sums()
         for ours, theirs in zip(found, self.mask_differences(ones), strict=True):
             self.assertAllClose(ours, theirs, rtol=1e-4, atol=1e-5)
-        absolute = scores.snip(self.program, self.theta, self.inputs, self.labels)
+        absolute = scores.snip(self.request("snip"), None)
         for ours, theirs in zip(absolute, found, strict=True):
             self.assertAllClose(ours, np.abs(theirs), rtol=1e-6)
 
@@ -105,15 +114,13 @@ class TinyTest(tf.test.TestCase):
             draw.integers(0, 2, part.shape).astype(np.float32) for part in self.theta
         ]
         self.program.set_point(self.theta, mask)
-        found = scores.mask_gradient_sum(
-            self.program, self.theta, self.inputs, self.labels
-        )
+        found = self.sums()
         for ours, theirs in zip(found, self.mask_differences(mask), strict=True):
             self.assertAllClose(ours, theirs, rtol=1e-4, atol=1e-5)
 
     def test_grasp_is_theta_times_hessian_times_gradient(self):
         temperature = 5.0
-        inputs, labels = self.inputs[:100], self.labels[:100]
+        inputs, labels = self.inputs[:99], self.labels[:99]  # 33 of each class
         variables = [tf.Variable(part.astype(np.float64)) for part in self.theta]
         with tf.GradientTape(persistent=True) as outer:
             with tf.GradientTape() as inner:
@@ -127,13 +134,15 @@ class TinyTest(tf.test.TestCase):
         self.assertAllClose(hessian, hessian.T)
         theta = np.concatenate([np.ravel(part) for part in self.theta])
         truth = theta * (hessian @ flat.numpy())
-        found = scores.grasp(self.program, self.theta, inputs, labels, temperature)
+        arguments = {"temperature": temperature, "per_class": 33}
+        found = scores.grasp(self.request("grasp", arguments=arguments), None)
         found = np.concatenate([np.ravel(part) for part in found])
         self.assertAllClose(found, truth / np.abs(truth).max(), rtol=1e-3, atol=1e-5)
 
     def test_grasp_keeps_what_the_gradient_norm_would_miss(self):
-        inputs, labels = self.inputs[:100], self.labels[:100]
-        found = scores.grasp(self.program, self.theta, inputs, labels, 1.0)
+        inputs, labels = self.inputs[:99], self.labels[:99]
+        arguments = {"temperature": 1.0, "per_class": 33}
+        found = scores.grasp(self.request("grasp", arguments=arguments), None)
 
         def norm(theta):
             variables = [tf.Variable(part.astype(np.float64)) for part in theta]
@@ -168,20 +177,20 @@ class TinyTest(tf.test.TestCase):
             self.assertAllEqual(left, right)
 
     def test_one_trace_serves_all_points_and_masks(self):
-        program = GradientProgram(self.network, threads=1)
         for seed in range(3):
             theta = point(self.network, seed)
-            program.set_point(theta, data.ones_like(theta))
-            scores.snip(program, theta, self.inputs, self.labels)
-            scores.snip(program, theta, self.inputs[:30], self.labels[:30])
-        self.assertEqual(program.traces, 1)
+            for examples in (0, 30):
+                request = self.request("snip", theta, examples=examples)
+                scores.snip(request, None)
+                request.loss_gradient(masks=data.ones_like(theta))
+        self.assertEqual(request.program.traces, processors())
 
 
 class SynFlowTest(tf.test.TestCase, parameterized.TestCase):
     def flow(self, network, values, masks=()):
-        program = GradientProgram(network)
-        places = trainable_positions(network)
-        return scores.synflow_scores(program, values, places, list(masks))
+        asked = "synflow", 0.5, Pruning(), {}
+        request = MaskRequest(network, values, None, *asked)
+        return scores.synflow(request, 0, list(masks))
 
     def test_case_by_hand(self):
         network = models.build("mlp", (2,), 1, widths=(2,))
@@ -268,9 +277,9 @@ class OtherLayersTest(tf.test.TestCase, parameterized.TestCase):
         theta = models.initial_point(network, 0)
         draw = np.random.default_rng(0)
         tokens = draw.integers(0, 5, (20, 4)).astype(np.int32)
-        program = GradientProgram(network)
-        program.set_point(theta)
-        found = scores.snip(program, theta, tokens, tokens)
+        dataset = data.TrainingOnly(data.TrainingExamples(tokens, tokens), 5)
+        asked = "snip", 0.5, Pruning(), {}
+        found = scores.snip(MaskRequest(network, theta, dataset, *asked), None)
         self.assertEqual([f.shape for f in found], [t.shape for t in theta])
         self.assertGreater(found[0].max(), 0)
 

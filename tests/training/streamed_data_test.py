@@ -19,7 +19,7 @@ from dps_tf.analysis.sweep_status import CellStatus
 from dps_tf.core import Goal, Job, Pruning, TrialState, TurnReport
 from dps_tf.data import Dataset, Examples, MappedRows
 from dps_tf.probing import ExampleGradients
-from dps_tf.sparsity import masks_for
+from dps_tf.sparsity import MaskRequest, masks_for
 from dps_tf.store import StudyHistory, report_event
 from dps_tf.training import (
     Program,
@@ -213,10 +213,9 @@ class MappedTest(tf.test.TestCase, parameterized.TestCase):
     def test_scores_of_pruning(self, method, examples):
         network = MLP.task.network()
         initial = models.initial_point(network, 3)
+        asked = method, 0.6, Pruning(examples=examples), {}
         one, other = (
-            masks_for(
-                network, initial, data, method, 0.6, Pruning(examples=examples), {}
-            )
+            masks_for(MaskRequest(network, initial, data, *asked))
             for data in (problems.BLOBS, self.dataset)
         )
         self.assertEqual(one.examples, other.examples)
