@@ -44,7 +44,7 @@ from dps_tf.core.execution import (
 )
 from dps_tf.core.goal import Goal, direction_of
 from dps_tf.core.groups import Group, gathered, lane_of, most_groups
-from dps_tf.core.nearest import Nearest, Search, advice, nearest_of
+from dps_tf.core.nearest import Nearest, advice, nearest_of
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
 from dps_tf.core.order import examples_at
 from dps_tf.core.outcome import (

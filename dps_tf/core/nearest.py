@@ -53,44 +53,42 @@ def nearest_of(goal: Goal, evaluations: Iterable[Nearest | None]) -> Nearest | N
     )
 
 
-@dataclass(frozen=True)
-class Search:
-    """A search that reached no goal.
-
-    Attributes:
-        last_evaluation: step of the last evaluation that the budget allows.
-        outcomes: one of OUTCOMES per trial.
-        space: space from which its points were drawn.
-        point: metaparameters of the trial that came nearest.
-    """
-
-    last_evaluation: int
-    outcomes: Sequence[str]
-    space: Space
-    point: Mapping[str, float]
-
-
-def advice(goal: Goal, near: Nearest, search: Search) -> str:
+def advice(
+    goal: Goal,
+    near: Nearest,
+    last_evaluation: int,
+    outcomes: Sequence[str],
+    space: Space,
+    point: Mapping[str, float],
+) -> str:
     """Returns what to change so that the goal may be reached, as one sentence.
 
     The advice names the budget if the nearest trial was best at its last evaluation,
     the space if that trial lies at an end of it or most trials diverged, and always the
     goal.
+
+    Args:
+        goal: the goal that no trial reached.
+        near: the evaluation that came nearest.
+        last_evaluation: step of the last evaluation that the budget allows.
+        outcomes: one of OUTCOMES per trial.
+        space: space from which the points were drawn.
+        point: metaparameters of the trial that came nearest.
     """
     ways = []
-    if near.step >= search.last_evaluation:
+    if near.step >= last_evaluation:
         ways.append(
             "raise workload.step_budget (the best value is that of the last evaluation)"
         )
-    ends = search.space.at_boundary(search.point)
+    ends = space.at_boundary(point)
     if ends:
-        values = " and ".join(f"{name} = {search.point[name]:.4g}" for name in ends)
+        values = " and ".join(f"{name} = {point[name]:.4g}" for name in ends)
         ways.append(f"widen workload.space ({values} lies at an end of it)")
-    diverged = sum(outcome == "infeasible" for outcome in search.outcomes)
-    if diverged > _MANY_DIVERGED * len(search.outcomes):
+    diverged = sum(outcome == "infeasible" for outcome in outcomes)
+    if diverged > _MANY_DIVERGED * len(outcomes):
         ways.append(
             f"move workload.space to smaller learning rates ({diverged} of "
-            f"{len(search.outcomes)} trials diverged)"
+            f"{len(outcomes)} trials diverged)"
         )
     ways.append(f"set goal.threshold to {reachable(goal, near.value)}, which it met")
     return f"To reach a goal: {'; or '.join(ways)}."

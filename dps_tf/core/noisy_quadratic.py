@@ -157,15 +157,22 @@ class NoisyQuadratic:
             batch_size: at least 1.
             steps: numbers of steps, whole, at least 0, [s].
         """
-        check_arguments(optimizer, learning_rate, momentum, batch_size)
+        check_known("optimizer", optimizer, OPTIMIZERS)
+        if not learning_rate > 0:
+            raise UserError(f"learning_rate is {learning_rate!r}; it must be positive.")
+        if optimizer != "sgd" and not 0 <= momentum < 1:
+            raise UserError(f"momentum is {momentum!r}; it must lie in [0, 1).")
+        if batch_size < 1:
+            raise UserError(f"batch_size is {batch_size!r}; it must be at least 1.")
         wanted = np.atleast_1d(np.asarray(steps, np.int64))
         if (wanted < 0).any():
             raise UserError(f"steps is {wanted.min()}; it must be at least 0.")
-        x, n = (part[0] for part in self.scaled(np.array([learning_rate]), batch_size))
+        rate = learning_rate * self.curvature**-self.preconditioner_power
+        x, n = rate * self.curvature, rate**2 * self.curvature / batch_size
         with np.errstate(over="ignore", invalid="ignore"):
             if optimizer == "sgd":
                 k = wanted[:, None].astype(np.float64)
-                losses = self.loss_of(sgd_moment(x, n, k))
+                losses = self._loss_of(sgd_moment(x, n, k))
             else:
                 step = one_step(optimizer, x, n, momentum)
                 steps_of_two = powers(step, int(wanted.max(initial=1)))
@@ -173,22 +180,13 @@ class NoisyQuadratic:
                 for i in range(0, len(wanted), _CHUNK):
                     part = slice(i, i + _CHUNK)
                     state = _advanced(optimizer, momentum, steps_of_two, wanted[part])
-                    moment = self.moment(optimizer, momentum, state)
-                    losses[part] = self.loss_of(moment)
+                    moment = state[..., 0]
+                    if optimizer == "ema":
+                        moment = (1 - momentum) ** 2 * state[..., 1]
+                    losses[part] = self._loss_of(moment)
         return np.where(np.isnan(losses), np.inf, losses)
 
-    def scaled(self, rates: Floats, batch_size: int) -> tuple[Floats, Floats]:
-        """Returns x = lr p h and n = (lr p)^2 h / B, each [r, bins]."""
-        step = rates[:, None] * self.curvature**-self.preconditioner_power
-        return step * self.curvature, step**2 * self.curvature / batch_size
-
-    def moment(self, optimizer: str, momentum: float, state: Floats) -> Floats:
-        """Returns the second moments of the loss, [...], of states [..., 4]."""
-        if optimizer == "ema":
-            return np.asarray((1 - momentum) ** 2 * state[..., 1], np.float64)
-        return np.asarray(state[..., 0], np.float64)
-
-    def loss_of(self, moment: Floats) -> Floats:
+    def _loss_of(self, moment: Floats) -> Floats:
         """Returns the loss of second moments, [..., bins] to [...]."""
         # A sum and no matrix product: infinities of diverged bins are no warning.
         weight = 0.5 * self.curvature * self.counts
@@ -205,16 +203,3 @@ def _advanced(
         moved = np.einsum("bij,sbj->sbi", power, state)
         state = np.where(((steps >> bit) & 1)[:, None, None] == 1, moved, state)
     return state
-
-
-def check_arguments(
-    optimizer: str, learning_rate: float, momentum: float, batch_size: int
-) -> None:
-    """Raises UserError for arguments with which no update can be made."""
-    check_known("optimizer", optimizer, OPTIMIZERS)
-    if not learning_rate > 0:
-        raise UserError(f"learning_rate is {learning_rate!r}; it must be positive.")
-    if optimizer != "sgd" and not 0 <= momentum < 1:
-        raise UserError(f"momentum is {momentum!r}; it must lie in [0, 1).")
-    if batch_size < 1:
-        raise UserError(f"batch_size is {batch_size!r}; it must be at least 1.")

@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.core import UserError, check_whole, examples_at, near_matches
+from dps_tf.core import UserError, examples_at, whole
 from dps_tf.data.arrays import DecodedRows, MappedRows, Preprocess, read_rows
 from dps_tf.data.transforms import Transform
 
@@ -306,8 +306,7 @@ def divided(  # noqa: PLR0913 - the ways of dividing a set
         ("training_examples", training, 1),
     ):
         if number is not None:
-            whole = number.item() if isinstance(number, np.integer) else number
-            check_whole(f"{called} of data set {name!r}", whole, least)
+            whole(f"{called} of data set {name!r}", number, least)
     examples = len(source.labels)
     default = examples // 10 if split == "lee2021" else source.validation_examples
     for_validation, for_test = sizes
@@ -389,15 +388,15 @@ def split_indices(
             start = 0 if split == "first" else examples - validation_examples
             chosen = (order >= start) & (order < start + validation_examples)
             order = np.concatenate([order[chosen], order[~chosen]])
-    elif split == "lee2021":
+    else:
         if validation_examples != examples // 10 or seed != 0:
             raise UserError(
                 "the split 'lee2021' is the published one: a tenth of the examples "
                 f"({examples // 10}) and seed 0, not {validation_examples} and {seed}"
             )
-        order = _lee2021_order(examples)
-    else:
-        raise UserError(f"no split is named {split!r}: {near_matches(split, SPLITS)}")
+        # The published generator.
+        order = np.arange(examples)
+        np.random.RandomState(0).shuffle(order)  # noqa: NPY002
     return order[held:], order[:validation_examples], order[validation_examples:held]
 
 
@@ -406,10 +405,3 @@ def seeded_order(examples: int, seed: int) -> np.ndarray:
     # NumPy guarantees the raw stream of a bit generator, but not permutation().
     keys = np.random.PCG64(seed).random_raw(examples)
     return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
-
-
-def _lee2021_order(examples: int) -> np.ndarray:
-    """Returns the order of the published code; its first tenth is for validation."""
-    order = list(range(examples))
-    np.random.RandomState(0).shuffle(order)  # noqa: NPY002 (the published generator)
-    return np.asarray(order, np.int64)

@@ -11,7 +11,6 @@ decoded at side * 320 / 224 pixels. Larger sizes, which are drawn up to side * 5
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -180,13 +179,19 @@ def imagenet2012(
     if images_share != 1:
         kept = _share_of_each_class(kept, labels, images_share)
     number = _numbers(1000, classes)
-    parts = [
+    sets: list[LabelledImages | None] = []
+    for split, rows in (
         (train, _of_classes(kept, labels, number)),
-        (train, _of_classes(order[:held_out], labels, number)),
         (validation, _of_classes(None, np.asarray(validation.index.labels), number)),
-    ]
-    facts = f"{classes}/{images_share}/{held_out}"
-    return _source(parts, classes, side, number, facts)
+        (train, _of_classes(order[:held_out], labels, number)),
+    ):
+        own = number[np.asarray(split.index.labels)[rows]]
+        sets.append((split.images(rows, _stored(side)), own) if len(rows) else None)
+    if sets[0] is None:
+        raise UserError(f"{train.what} has no training images left.")
+    contents = "/".join(split.index.content for split in (train, train, validation))
+    identity = f"{contents}/{classes}/{images_share}/{held_out}/{side}"
+    return _cropped(sets[0], sets[1], sets[2], classes, side, identity)
 
 
 def open_images_v4(data_dir: Path | None, side: int = 224) -> Source:
@@ -215,35 +220,6 @@ def _stored(side: int) -> int:
     return side if side <= 32 else round(side * 320 / 224)
 
 
-def _crops(side: int) -> SquareCrops:
-    if side <= 0:
-        raise UserError(f"side is {side!r}; it must be a number of pixels.")
-    return SquareCrops(side, round(side * 256 / 224), round(side * 512 / 224))
-
-
-def _source(
-    parts: Sequence[tuple[Split, np.ndarray]],
-    classes: int,
-    side: int,
-    number: np.ndarray,
-    facts: str,
-) -> Source:
-    """Returns the source of ImageNet's `parts`: training, test and validation rows.
-
-    `number`: new number of each class; `facts`: what its content depends on besides.
-    """
-    sets: list[tuple[np.ndarray, np.ndarray] | None] = []
-    for split, rows in parts:
-        labels = number[np.asarray(split.index.labels)[rows]]
-        sets.append((split.images(rows, _stored(side)), labels) if len(rows) else None)
-    if sets[0] is None:
-        raise UserError(f"{parts[0][0].what} has no training images left.")
-    train, test, validation = sets[0], sets[1], sets[2]
-    contents = "/".join(split.index.content for split, _ in parts)
-    identity = f"{contents}/{facts}/{side}"
-    return _cropped(train, validation, test, classes, side, identity)
-
-
 def _cropped(  # noqa: PLR0913 - each is independent of the others
     train: LabelledImages,
     validation: LabelledImages | None,
@@ -253,11 +229,13 @@ def _cropped(  # noqa: PLR0913 - each is independent of the others
     identity: str,
 ) -> Source:
     """Returns a source of square crops; the hash of `identity` is its `content`."""
+    if side <= 0:
+        raise UserError(f"side is {side!r}; it must be a number of pixels.")
     return Source(
         *train,
         classes,
         max(1, len(train[1]) // 10),
-        transform=_crops(side),
+        transform=SquareCrops(side, round(side * 256 / 224), round(side * 512 / 224)),
         given_validation=validation,
         given_test=test,
         content=hashlib.sha256(identity.encode()).hexdigest(),

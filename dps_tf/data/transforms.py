@@ -61,7 +61,7 @@ class PadAndCrop:
     def __call__(
         self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
     ) -> Pair:
-        """Returns the transformed inputs and labels; the class says how."""
+        """Returns the transformed inputs and labels."""
         if draws is None:
             return inputs, labels
         _, height, width, channels = inputs.shape
@@ -96,7 +96,7 @@ class Flip:
     def __call__(
         self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
     ) -> Pair:
-        """Returns the transformed inputs and labels; the class says how."""
+        """Returns the transformed inputs and labels."""
         if draws is None:
             return inputs, labels
         _, _, width, channels = inputs.shape
@@ -127,7 +127,7 @@ class CropTokens:
     def __call__(
         self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
     ) -> Pair:
-        """Returns the transformed inputs and labels; the class says how."""
+        """Returns the transformed inputs and labels."""
         spare = inputs.shape[1] - self.length
         if self.length < 1 or spare < 0:
             raise UserError(
@@ -160,7 +160,7 @@ class FirstTokens:
     def __call__(
         self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
     ) -> Pair:
-        """Returns the transformed inputs and labels; the class says how."""
+        """Returns the transformed inputs and labels."""
         if draws is None:
             return inputs, labels
         part = slice(self.length)
@@ -182,7 +182,7 @@ class MaskTokens:
     def __call__(
         self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
     ) -> Pair:
-        """Returns the transformed inputs and labels; the class says how."""
+        """Returns the transformed inputs and labels."""
         if draws is None:
             return inputs, labels
         masked = draws.uniform("mask", tf.shape(inputs)) < self.rate
@@ -200,7 +200,7 @@ class Chain:
     def __call__(
         self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
     ) -> Pair:
-        """Returns the transformed inputs and labels; the class says how."""
+        """Returns the transformed inputs and labels."""
         for part in self.parts:
             inputs, labels = part(inputs, labels, draws)
         return inputs, labels
@@ -360,7 +360,7 @@ class SquareCrops:
     def __call__(
         self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
     ) -> Pair:
-        """Returns the transformed inputs and labels; the class says how."""
+        """Returns the transformed inputs and labels."""
         images = tf.cast(inputs, tf.float32)
         count, stored = tf.shape(images)[0], images.shape[1]
         if draws is None:

@@ -275,7 +275,7 @@ class Objective:
         """
         weights = self.valid_weights(labels, valid)
         return {
-            "loss": self.loss_sum(labels, outputs, weights),
+            "loss": tf.reduce_sum(self.weighted_loss(labels, outputs, weights)),
             "weight": tf.reduce_sum(tf.cast(weights, tf.float64)),
             "metrics": [
                 check_sums(sums(labels, outputs, weights), labels, of_rows=False)
@@ -286,12 +286,6 @@ class Objective:
                 for rows in self.kept
             ],
         }
-
-    def loss_sum(
-        self, labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor
-    ) -> tf.Tensor:
-        """Returns the weighted sum of the loss of a batch, unsmoothed, float64 []."""
-        return tf.reduce_sum(self.weighted_loss(labels, outputs, weights))
 
     def weighted_loss(
         self, labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from dps_tf.core import Goal, GoalWatch, Nearest, Search, Space, advice, nearest_of
+from dps_tf.core import Goal, GoalWatch, Nearest, Space, advice, nearest_of
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ def shortfall(
     # Points of imported runs may lie outside of the space that is named.
     inside = tuple(p for p in space.parameters if p.low <= point[p.name] <= p.high)
     outcomes = [str(outcome) for outcome in trials["outcome"]]
-    search = Search(last, outcomes, Space(inside), point)
-    return Shortfall(near.in_words(goal), advice(goal, near, search))
+    told = advice(goal, near, last, outcomes, Space(inside), point)
+    return Shortfall(near.in_words(goal), told)
 
 
 def _nearest(goal: Goal, curves: pd.DataFrame) -> Nearest | None:

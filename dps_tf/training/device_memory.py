@@ -43,21 +43,11 @@ def place(
         UserError: `placement` is none of PLACEMENTS.
     """
     check_known("data placement", placement, PLACEMENTS)
-    if goes_on_devices(dataset, strategy, placement, host_memory):
+    if placement == "device" or (
+        placement == "auto" and fits_devices(dataset, strategy, host_memory)
+    ):
         return DeviceData(dataset, strategy)
     return StreamedData(dataset, strategy)
-
-
-def goes_on_devices(
-    dataset: Dataset,
-    strategy: tf.distribute.Strategy,
-    placement: str,
-    host_memory: float,
-) -> bool:
-    """Returns whether this process would put a data set on its devices; see `place`."""
-    return placement == "device" or (
-        placement == "auto" and fits_devices(dataset, strategy, host_memory)
-    )
 
 
 def explain(placement: str) -> str:

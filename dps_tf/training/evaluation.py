@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core import VALIDATION, UserError
+from dps_tf.core import VALIDATION
 from dps_tf.models import given
 from dps_tf.objectives import Objective
 from dps_tf.training import replicas as of_replica
@@ -47,13 +47,7 @@ class Evaluation:
 
 def outputs_of(model: keras.Model, inputs: tf.Tensor) -> tf.Tensor:
     """Returns the network's outputs in evaluation mode, float32 [batch, ...]."""
-    outputs = model(inputs, training=False)
-    if not tf.is_tensor(outputs):
-        raise UserError(
-            f"model {model.name!r} has {len(outputs)} outputs, and an objective takes "
-            "one: give it one output."
-        )
-    return tf.cast(outputs, tf.float32)
+    return tf.cast(model(inputs, training=False), tf.float32)
 
 
 @dataclass(frozen=True)

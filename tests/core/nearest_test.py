@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dps_tf.core import Goal, GoalWatch, Nearest, Search, Space, advice, nearest_of
+from dps_tf.core import Goal, GoalWatch, Nearest, Space, advice, nearest_of
 from dps_tf.core.nearest import reachable
 
 ERROR = "validation/classification_error"
@@ -90,8 +90,8 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_would_have_helped_is_advised(name):
     step, outcomes, rate, told = CASES[name]
-    search = Search(100, outcomes, SPACE, {"learning_rate": rate})
-    text = advice(GOAL, Nearest(0.25, step, 0), search)
+    near, point = Nearest(0.25, step, 0), {"learning_rate": rate}
+    text = advice(GOAL, near, 100, outcomes, SPACE, point)
     assert all(part in text for part in told)
     assert text.count("; or ") == len(told)
     assert text.endswith("set goal.threshold to 0.250, which it met.")
