@@ -28,7 +28,7 @@ _FOUND = contextlib.ExitStack()
 
 @contextlib.contextmanager
 def own_settings() -> Iterator[None]:
-    """Gives Keras this package's settings, and then back those that it had.
+    """Gives Keras this package's settings, and then its former ones again.
 
     A network is built and traced with them, whatever `~/.keras/keras.json` or the
     program of a user says: channels last, float32, no global policy, functions that are

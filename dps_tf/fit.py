@@ -11,7 +11,7 @@ given as it is.
 
 Printed are fits with intervals, residuals, the exponent of the batch size and the ends
 of perfect scaling and of useful batch sizes, and ratios of curves. More than three
-curves are one table; --curve names those that are printed in full.
+curves are one table; --curve names the curves that are printed in full.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ def checked_name(kind: str, name: str) -> str:
 class Curve:
     """The cells that are equal in all but the batch size and the seed.
 
-    `precision` and `goal` are empty where all curves have the same; the other
-    attributes are those of `Cell`. A label is made where a curve is drawn.
+    `precision` and `goal` are empty where all curves have the same; `Cell` describes
+    the other attributes. A label is made where a curve is drawn.
     """
 
     workload: str

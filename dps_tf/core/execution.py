@@ -167,7 +167,7 @@ class ClusterRunner(Runner, Protocol):
     def idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
         """Returns the slots that can take a turn now.
 
-        `wanted`: number of turns that could run now, including those in `busy` slots.
+        `wanted`: number of turns that could run now, turns in `busy` slots included.
         """
 
     def new_environments(self) -> Sequence[Mapping[str, Any]]:

@@ -43,7 +43,7 @@ def gathered(
 ) -> list[Group]:
     """Returns the groups that may begin a turn, the most urgent first.
 
-    Pending trials come first, those furthest behind before others, in as few groups as
+    Pending trials come first, the furthest behind before others, in as few groups as
     possible. Free lanes take speculative trials at the same step, then reserves.
     Speculative trials without a lane make groups of their own, after all others.
 
@@ -51,7 +51,7 @@ def gathered(
         pending: trials that have to go on.
         speculative: trials that are likely to be needed.
         reserve: trials that go on only where they cost nothing.
-        steps: step that each of these trials has reached; 0 for those left out.
+        steps: step that each of these trials has reached; 0 for a trial left out.
         lanes: number of lanes of the program.
 
     >>> gathered([0, 1, 3], [4], [5, 8], {0: 10, 3: 10}, lanes=3)

@@ -78,7 +78,7 @@ def advice(
     ways = []
     if near.step >= last_evaluation:
         ways.append(
-            "raise workload.step_budget (the best value is that of the last evaluation)"
+            "raise workload.step_budget (the last evaluation had the best value)"
         )
     ends = space.at_boundary(point)
     if ends:
@@ -102,7 +102,7 @@ def reachable(goal: Goal, value: float) -> str:
     >>> reachable(Goal("validation/accuracy", 0.9, "maximize", inclusive=False), 0.5)
     '0.499'
     """
-    # Below a trillionth, digits are those of rounding.
+    # Below a trillionth, digits come from rounding.
     exact = Decimal(value)
     unit = Decimal((0, (1,), max(exact.adjusted() - 2, -12) if exact else -3))
     rounding = ROUND_CEILING if goal.direction == "minimize" else ROUND_FLOOR

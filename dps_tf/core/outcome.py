@@ -101,7 +101,7 @@ class GoalWatch:
     def add(self, step: int, value: float) -> bool:
         """Takes the next evaluation; returns whether the goal is met at it.
 
-        `value` is that of the goal's metric, NaN where it is only a bound.
+        `value` is the value of the goal's metric, NaN where it is only a bound.
         """
         self._goal.check_unit(value)
         self.last = step

@@ -2,8 +2,8 @@
 
 K_(m) is the m-th smallest (steps-to-result, trial number). A trial has to be followed
 only as long as it could still meet the goal at or before the K_(m) of the evaluations
-so far. Once no trial has to be followed any further, K_(1) .. K_(m) are those of
-following every trial to the end, because a trial that was stopped cannot come before
+so far. Once no trial has to be followed any further, K_(1) .. K_(m) are what they would
+be if every trial were followed to the end: a trial that was stopped cannot come before
 them.
 
 Order. Everything that happens to a trial is seen at an evaluation, and has the key
@@ -84,7 +84,7 @@ class Plan:
         prefix: draws that the study is known to need.
         cutoff: K_(m) as far as it is known: nothing after it matters. With fewer than m
             finishers it is the end of the budget, with a trial number after all others.
-        pending: trials to follow further, those furthest behind first.
+        pending: trials to follow further, the trials furthest behind first.
         speculative: draws likely to be needed next, for slots with nothing to do.
         exhausted: whether the study needs more draws than it may have.
     """
@@ -141,8 +141,8 @@ def reserve(
 ) -> tuple[int, ...]:
     """Returns draws that no plan needs yet, and that may go on where it costs nothing.
 
-    They are those that have begun, and without them up to `more` further ones, of a
-    feasible budget alone; each ends where a trial of the plan would end.
+    They are the next `more` draws, or all that have begun where these are more, and none
+    without a feasible budget. Each ends where a trial of the plan would end.
     """
     first = 1 + max((todo.prefix - 1, *todo.speculative))
     last = max(len(trajectories), first + more) if rule.feasible_only else 0
@@ -152,7 +152,7 @@ def reserve(
 
 
 def _end(last: Key, rule: RaceRule) -> Key:
-    """Returns the key to which trials are followed, where `last` is that of K_(m)."""
+    """Returns the key to which trials are followed; `last` is the key of K_(m)."""
     return (rule.last_evaluation, rule.draws_limit) if rule.exhaustive else last
 
 
@@ -247,7 +247,7 @@ def steps_left(todo: Plan, trajectories: Sequence[Trajectory], rule: RaceRule) -
 def _behind(
     trajectories: Sequence[Trajectory], end: Key, rule: RaceRule
 ) -> tuple[int, ...]:
-    """Returns the trials to follow further, those furthest behind first."""
+    """Returns the trials to follow further, the trials furthest behind first."""
     behind = [
         (trajectory.last_step, number)
         for number, trajectory in enumerate(trajectories)

@@ -20,7 +20,7 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True)
 class Range:
-    """The finite numbers between two ends, each of which may be left out.
+    """The finite numbers between two ends; each end may be left out.
 
     Attributes:
         low: lower end.
@@ -106,7 +106,7 @@ Reads = Mapping[str, Argument]
 def arguments_of(function: Callable[..., Any], handed: int) -> Reads | None:
     """Returns the arguments of a function, without the first `handed` ones.
 
-    Returns None if it takes any (`**arguments`). Defaults are those of the signature.
+    Returns None if it takes any (`**arguments`). The signature has the defaults.
     """
     parameters = list(inspect.signature(function).parameters.values())
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
@@ -161,12 +161,12 @@ def _place(entry: object) -> tuple[str, str]:
 class Registry(Generic[Entry]):
     """The entries of one kind by name.
 
-    An unknown name with dots is that of a function in a module, which is imported.
+    An unknown name with dots names a function in a module, which is imported.
 
     Attributes:
         kind: name of one entry in messages, such as `data set`.
-        handed: number of arguments with which functions are called besides those that
-            a gin file gives; None if entries are no such functions.
+        handed: number of arguments with which functions are called, besides what a gin
+            file gives; None if entries are no such functions.
         replaced: number of entries of all registries that were defined again.
     """
 

@@ -30,7 +30,7 @@ RESERVED = frozenset(
 
 
 def check_metaparameter(name: str) -> None:
-    """Raises UserError unless a name can be that of a column of metaparameters."""
+    """Raises UserError unless a name can name a column of metaparameters."""
     if not name.isidentifier() or name in RESERVED:
         raise UserError(
             f"metaparameter name {name!r} is not usable: it must be an identifier and "
@@ -59,9 +59,9 @@ class Parameter:
         integer:      floor(low + (high - low) u)
         discrete:     choices[floor(u len(choices))]
 
-    Source: `scale` of study.json in the public archive of Shallue et al. 2019; the
-    formulas and the direction of reverse_log are those of Lee et al. 2021, published
-    code, where `int(30000 + 30000 u)` draws the decay steps.
+    Source: `scale` of study.json in the public archive of Shallue et al. 2019; for the
+    formulas and the direction of reverse_log, the published code of Lee et al. 2021,
+    where `int(30000 + 30000 u)` draws the decay steps.
 
     Attributes:
         name: name that the optimizer reads.

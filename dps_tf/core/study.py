@@ -58,8 +58,8 @@ class Pruning:
             `filters`, or one of the user's own.
         examples: number of training examples that a score is computed on (in each round
             of an iterative method); 0 is the method's own number.
-        arguments: further keywords of the methods; keywords of a single method may
-            stand under its name, those of a selection have to.
+        arguments: further keywords of the methods. Keywords of a single method may
+            stand under its name, and keywords of a selection have to.
     """
 
     prunable: str = "kernels"

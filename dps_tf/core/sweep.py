@@ -68,7 +68,7 @@ class SweepSpecification:
 
     @property
     def max_steps(self) -> int:
-        """Largest number of steps of the sweep: those of every trial to its budget."""
+        """Largest number of steps of the sweep, each trial to the end of its budget."""
         return sum(self._max_trials(s) * s.rule.last_evaluation for s in self.studies)
 
     @property
@@ -350,9 +350,9 @@ class WorkloadFamily:
 
     Attributes:
         template: workload that all share, with placeholders where a rule applies.
-        step_budget: rule of the budget, or None for that of the template.
-        evaluation: steps between evaluations by batch size, or None likewise.
-        points: rule for the point of each batch size, or None likewise.
+        step_budget: rule of the budget; None keeps the template's.
+        evaluation: steps between evaluations by batch size; None likewise.
+        points: rule for the point of each batch size; None likewise.
     """
 
     template: Workload

@@ -114,9 +114,9 @@ class Workload:
             number, and a tenth with the split `lee2021`.
         test: `given` for the test set that the source has, `carved` for examples of
             the same split, or `none`, which reads no test set.
-        test_examples: size of a carved test set; None is that of the validation split.
-        training_examples: size of a random subset to train on; subsets of one split
-            are nested, and the validation split is that of the whole set. None is all.
+        test_examples: size of a carved test set; None is as many as for validation.
+        training_examples: size of a random subset to train on; None is all. Subsets of
+            one split are nested, and all have the validation split of the whole set.
         order: `per_trial`, or `shared` for one order of examples for all trials of a
             batch size (Lee et al.).
         oracle: `quasi_random`, or the dotted name of a keras-tuner oracle class, which

@@ -345,7 +345,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 def read_rows(
     array: Any, rows: np.ndarray, preprocess: Preprocess | None, name: str
 ) -> np.ndarray:
-    """Returns some rows, preprocessed; those of `labels` in 32 bits.
+    """Returns some rows, preprocessed; labels have 32 bits.
 
     `name`: `inputs` or `labels`. Raises UserError where a value is no number, not
     finite or takes more than 32 bits, and where `preprocess` drops rows. A label may be

@@ -111,7 +111,7 @@ class Source:
 def _taken(
     array: np.ndarray, indices: np.ndarray, preprocess: Preprocess | None, name: str
 ) -> np.ndarray:
-    """Returns rows as of `read_rows`; those of an array on disk when indexed."""
+    """Returns rows as `read_rows` does; of an array on disk, rows read when indexed."""
     # Labels [n] are read into memory: they are small, and pruning reads all of them.
     if isinstance(array, np.memmap | DecodedRows) and array.ndim > 1:
         # Examples are indexed by slices or integers only, which MappedRows supports.

@@ -199,8 +199,8 @@ def open_images_v4(data_dir: Path | None, side: int = 224) -> Source:
 
     The set has the images with a positive label that a person has verified. A class
     that is not verified as positive counts as 0 (as Shallue et al. 2019 are reported to
-    have done). Deviations: the training images are those with boxes, because TensorFlow
-    Datasets has these, in its version `300k`, with about 300,000 pixels each.
+    have done). Deviations: the training images are the images with boxes, because
+    TensorFlow Datasets has these, in its version `300k`, with about 300,000 pixels.
     """
     name, classes = "open_images_v4", SETS["open_images_v4"].classes
     splits = [opened(name, data_dir, split) for split in SETS[name].splits]
@@ -216,7 +216,7 @@ def open_images_v4(data_dir: Path | None, side: int = 224) -> Source:
 
 
 def _stored(side: int) -> int:
-    """Returns the side of the stored squares; up to 32 pixels, that of the crops."""
+    """Returns the side of the stored squares; up to 32 pixels, the crops have the same."""
     return side if side <= 32 else round(side * 320 / 224)
 
 

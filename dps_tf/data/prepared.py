@@ -128,7 +128,7 @@ def images(name: str) -> Callable[..., Source]:
         source = _image_source(name, arrays)
         if pixels != WHITENED:
             check_known("pixels", pixels, [WHITENED, *SCALINGS])
-            # The sums in the manifest are those of whitened images.
+            # The sums in the manifest are of whitened images.
             source = replace(source, preprocess=SCALINGS[pixels], split_hashes={})
         return replace(
             source,
@@ -186,7 +186,7 @@ def tiny_shakespeare(data_dir: Path | None, length: int = 64) -> Source:
     Label t of a sequence is the character after input t. Sequences are consecutive and
     do not overlap; they are the first 95 % of the text (TFDS's training and validation
     parts; its test part is the test set). A token is the number of a character among
-    those of the whole text, in order of code points. A tenth is for validation.
+    all characters of the text, in order of code points. A tenth is for validation.
     """
     name = "tiny_shakespeare"
     train, validation, test = read_checked_texts(name, _require(name, data_dir))

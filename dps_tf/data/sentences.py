@@ -40,7 +40,7 @@ from dps_tf.data.transforms import FirstTokens
 SPLITS = ("train", "validation", "test")
 
 Part = tuple[str, int, int | None]
-"""A TFDS split, the number of the first text and that after the last; None: all."""
+"""A TFDS split, and the numbers of the first text and after the last; None: all."""
 
 
 def place(data_dir: Path, name: str, vocabulary: int, length: int) -> Path:

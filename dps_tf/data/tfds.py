@@ -32,10 +32,10 @@ _READ_BATCH = 1_000  # examples per call of tf.data; affects only the speed
 
 
 def read_images(folder: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns images, uint8 [n, height, width, channels], and labels, uint8 [n].
+    """Returns the images and labels of a split in file order.
 
-    They are those of a split in file order. `folder`: has the `dataset_info.json` of a
-    prepared set.
+    Images are uint8 [n, height, width, channels], labels uint8 [n]. `folder`: has the
+    `dataset_info.json` of a prepared set.
     """
     # With a cycle length of 1, shards are read one after the other, in stored order.
     config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
@@ -144,7 +144,7 @@ def _quiet() -> Iterator[None]:
 def prepare(name: str, raw: Path, target: Path, scratch: Path) -> None:
     """Builds the set `name` in `target` by TFDS, from raw files in the folder `raw`.
 
-    The caller must have checked the raw files: those of CIFAR-10 are not checked here.
+    The caller must have checked the raw files: CIFAR-10's are not checked here.
     `scratch`: a folder used for this set only, because TFDS extracts files of two sets
     to the same names. Side effect: switches off TFDS's progress bars.
     """

@@ -101,7 +101,7 @@ class Flip:
             return inputs, labels
         _, _, width, channels = inputs.shape
         drawn = draws.uniform("flip", [tf.shape(inputs)[0], 1, 1, 1]) < 0.5
-        # TensorFlow reverses the rows of three dimensions faster than those of four.
+        # TensorFlow reverses rows faster in three dimensions than in four.
         rows = tf.reshape(inputs, [-1, width, channels])
         mirrored = tf.reshape(tf.reverse(rows, [1]), tf.shape(inputs))
         chosen = _choose(tf.reshape(drawn, [-1]), mirrored, inputs)

@@ -37,8 +37,7 @@ Builder = Callable[..., keras.Model]
 
 NETWORKS: Registry[Builder] = Registry("network", 2)
 """The registered networks. The first two arguments of a builder are the shape of an
-input and the number of classes; the others are those of
-`workload.network_arguments`."""
+input and the number of classes; `workload.network_arguments` gives the others."""
 
 
 def register(name: str, builder: Builder) -> None:

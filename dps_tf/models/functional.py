@@ -2,8 +2,8 @@
 
 A network that is built by `functional` can be called on given weights: its variables
 then read as the tensors that stand in for them, and what layers assign, such as moving
-averages, is kept and returned. The pattern is that of Keras' AutoCastVariable. Outside
-of `given`, the variables are ordinary ones.
+averages, is kept and returned. Keras' AutoCastVariable has the same pattern. Outside of
+`given`, the variables are ordinary ones.
 """
 
 from __future__ import annotations

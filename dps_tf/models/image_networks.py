@@ -160,7 +160,7 @@ def shallue2019_simple_cnn(
 
     It has 3,274,634 parameters on inputs 28 x 28 x 1 and ten classes. The narrow form
     is `filters=(16, 32)`, `units=512`, the wide form `(64, 128)` and 2,048 (halving and
-    doubling are not verified by a source). `simple_cnn` is that of Lee et al.
+    doubling are not verified by a source). `simple_cnn` is the one of Lee et al.
 
     Source: Shallue et al. 2019, as re-implemented by Ren and Goldfarb 2021.
     """
@@ -192,8 +192,8 @@ def vgg11(
     training drops; `widths`: channels of the convolutions before each of the five
     max-pools. The head starts with small weights, so that the first loss is ln(classes)
     although inputs are bytes less their mean. Source: Simonyan and Zisserman 2015,
-    model A. Shallue et al. state neither dropout nor initializers: dropout is that of
-    the original, and the head starts like that of `resnet50`.
+    model A. Shallue et al. state neither dropout nor initializers: dropout is as in the
+    original, and the head starts as in `resnet50`.
     """
     inputs = x = image_input("vgg11", input_shape)
     if min(input_shape[:2]) < 32:

@@ -1,4 +1,4 @@
-"""Language models: those of Shallue et al. 2019, and small ones.
+"""Language models: the networks of Shallue et al. 2019, and small ones.
 
 The networks are functional tf_keras models from int32 tokens [batch, length] to float32
 logits [batch, length, vocabulary]. Logits at position t read the tokens 0..t only, so
@@ -91,8 +91,8 @@ def attention_block(  # noqa: PLR0913 - the arguments are independent
 ) -> Any:
     """Returns `x` after a pre-normalized block of attention and a GELU perceptron.
 
-    `added_kernel` returns the initializer of the two kernels that feed the residual
-    additions; by default it is `kernel`, which returns that of the other kernels.
+    `kernel` returns the initializer of a kernel, and `added_kernel` the initializer of
+    the two kernels that feed the residual additions, by default the same.
     """
 
     def linear(

@@ -39,7 +39,7 @@ def dense(units: int, name: str, **arguments: Any) -> keras.layers.Layer:
 def small_dense(classes: int, use_bias: bool = True) -> keras.layers.Layer:
     """Returns a Dense layer for logits, with a kernel drawn from `small_normal`.
 
-    The first loss is then nearly that of a uniform guess, log(classes).
+    The first loss is then nearly log(classes), the loss of a uniform guess.
     """
     normal = small_normal()
     return keras.layers.Dense(

@@ -158,7 +158,7 @@ class StepDraws:
         """Returns inputs with a random share set to zero and the others scaled up.
 
         `rate`: the share, rounded to a multiple of 2^-16; `shape`: shape of the draw,
-        None for that of the inputs; `shared`: see `bits`. The mean stays the same.
+        None for the inputs' own; `shared`: see `bits`. The mean stays the same.
         """
         if shape is None:
             static = inputs.shape

@@ -1,4 +1,4 @@
-"""Layers of sequence models that tf_keras lacks; serializable as those of `layers`.
+"""Layers of sequence models that tf_keras lacks; serializable like all of `layers`.
 
 Keras writes the name of this module into the configuration of an LSTM, which is part of
 the structure hash that studies record: moving the cell would change that hash.

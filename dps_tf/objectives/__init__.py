@@ -1,8 +1,8 @@
 """Objectives by name: the loss and the metrics of a workload.
 
 A factory takes keyword arguments, `workload.objective_arguments`, and returns an
-`Objective`. A user's module registers further objectives, and metrics to compute in
-addition to those of an objective.
+`Objective`. A user's module registers further objectives, and metrics to compute
+besides the objective's own.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ from dps_tf.objectives.objective import Objective, merge, penalty
 Factory = Callable[..., Objective]
 
 OBJECTIVES: Registry[Factory] = Registry("objective")
-"""The registered objectives. The arguments of a factory are those of
-`workload.objective_arguments`."""
+"""The registered objectives. A factory gets `workload.objective_arguments`."""
 METRICS: Registry[Callable[[], Metric]] = Registry("metric")
-"""The registered metrics, to be added to those of an objective by
+"""The registered metrics, which an objective gets besides its own by
 `workload.objective_arguments = {'metrics': (NAME,)}`."""
 
 
@@ -73,7 +72,7 @@ def build(
     Args:
         name: name of a registered objective.
         arguments: keyword arguments of the objective's factory, and `metrics`: names of
-            registered metrics to add after those of the objective.
+            registered metrics to add after the objective's own.
         token_bytes: bytes of each token of the data set, passed to an objective that
             has an argument `token_bytes`.
 
@@ -97,7 +96,7 @@ def build_for(
 ) -> Objective:
     """Returns the objective of a workload, whose passes are traced once for all cells.
 
-    `token_bytes`: those of the data set, for an objective that reads them.
+    `token_bytes`: bytes of the data set's tokens, for an objective that reads them.
     """
     arguments = json.dumps(dict(workload.objective_arguments), sort_keys=True)
     lengths = None if token_bytes is None else tuple(int(n) for n in token_bytes)
@@ -126,7 +125,7 @@ def check_goal(
 
     Args:
         study: has the goal and the objective.
-        token_bytes: those of the data set; before it is loaded, all that it may have.
+        token_bytes: bytes of the data set's tokens; a placeholder before it is loaded.
         where: the data set in the message.
     """
     objective = build_for(study.workload, token_bytes)

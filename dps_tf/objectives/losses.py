@@ -55,7 +55,7 @@ def cross_entropy(
 
 
 def wrong(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Returns bool [...]: whether the largest logit is not that of the label.
+    """Returns bool [...]: whether another logit than the label's is the largest.
 
     The first of equal logits counts as the largest; a NaN logit makes a label wrong.
     """

@@ -24,9 +24,9 @@ class Metric:
 
     Attributes:
         name: part of the column's name after the split, `validation/NAME`.
-        value: maps the merged sums, NumPy values by name, to the number. They are those
-            of `sums` and always `loss` and `weight`: the weighted sum of the loss
-            (without smoothing and penalties) and the sum of the weights.
+        value: maps the merged sums, NumPy values by name, to the number. The names are
+            the names in `sums`, and always `loss` and `weight`: the weighted sum of the
+            loss (without smoothing and penalties) and the sum of the weights.
         sums: maps (labels, outputs, weights) of a batch to tensors by name, which are
             added up: floating-point numbers or int64. `weights` is float32, one per
             label, 0 for labels that do not count. Metrics with the same function share

@@ -43,15 +43,15 @@ class Objective:
 
     Attributes:
         loss: maps (labels, outputs, metaparameters) to float32, one per label. Outputs
-            are those of the network, as float32. Metaparameters are scalar tensors by
-            name in training; one that no point holds is not in the mapping.
+            are the network's, as float32. Metaparameters are scalar tensors by name in
+            training; one that no point holds is not in the mapping.
         metrics: the metrics of a split, in the order of its columns.
         labels: kind of the labels: CLASSES, INDICATORS or NUMBERS.
         metaparameters: the metaparameters that `loss` reads from a point.
         weights: maps labels to float32, one per label: the weight of a position in the
             loss, 0 for padding or unknown labels, never negative. A label of weight 0
-            has a finite loss. None gives every position weight 1,
-            and devices exchange no sums of weights.
+            has a finite loss. None gives every position weight 1, and devices exchange
+            no sums of weights.
         link: the function that the loss applies to outputs, `softmax` or `sigmoid`; a
             network that ends in this function is refused. '' refuses no network.
 
@@ -119,12 +119,12 @@ class Objective:
     def split_point(
         self, point: Mapping[str, float]
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """Returns (metaparameters of the loss, those of the optimizer) of a point."""
+        """Returns (metaparameters of the loss, of the optimizer) of a point."""
         loss = {name: value for name, value in point.items() if name in self.reads}
         return loss, {name: v for name, v in point.items() if name not in loss}
 
     def checked_labels(self, labels: Any, what: str) -> np.ndarray:
-        """Returns labels as int32 or float32; UserError for those of another kind."""
+        """Returns labels as int32 or float32; UserError for labels of another kind."""
         array = labels if hasattr(labels, "dtype") else np.asarray(labels)
         kinds = "f" if self.labels == NUMBERS else "iub"
         if array.dtype.kind not in kinds:
@@ -267,7 +267,7 @@ class Objective:
         return self.batch_loss(labels, outputs, metaparameters, positions)
 
     def sums(self, labels: tf.Tensor, outputs: tf.Tensor, valid: tf.Tensor) -> Sums:
-        """Returns the sums of a batch: `loss`, `weight`, and those of each metric.
+        """Returns the sums of a batch: `loss`, `weight`, and the sums of each metric.
 
         `valid`: bool [batch], False for padding. The result has `loss` and `weight`,
         float64 []; `metrics`, a dictionary for each of `summed`; and `rows`, a

@@ -98,7 +98,7 @@ def build(
     SCHEDULES[schedule]
     rule, given = OPTIMIZERS[name], list(metaparameters)
     offered = rule.options
-    # Lengths that are given as shares are read in place of those in steps.
+    # A length that is given as a share is read in place of the length in steps.
     given += set(offered) - set(with_shares(offered, given))
     options = [option for option in offered if option in given]
     return Optimizer(rule, schedule, options, step_budget, delay, workers, name)

@@ -67,7 +67,7 @@ COMPILED = ("delay", "workers")
 
 T: TypeAlias = tf.Tensor
 Slots = Mapping[str, tf.Tensor]
-"""The slots of one variable by name; those that it lacks are left out."""
+"""The slots of one variable by name, without slots that the variable lacks."""
 Point = Mapping[str, tf.Tensor]
 """Metaparameters by name, float32 []; for a rule also `rate`, the rate of the step."""
 Updated = tuple[tf.Tensor, Slots]
@@ -88,12 +88,12 @@ class Rule:
         update: maps (gradient, slots, weight, point, step) to (weight, slots). `point`
             has the values of `reads`, of the options in use, and `rate`, the learning
             rate of this step; `step` is the number of updates before, int64 [].
-        reads: metaparameters beyond the learning rate, those of the schedule and
-            OPTIONS; one of OPTIONS that is named here is always in use.
+        reads: metaparameters besides the learning rate, the metaparameters of the
+            schedule and OPTIONS. An option that is named here is always in use.
         slots: names of the accumulators of a variable, which begin at zero. One named
             `averages` holds the weights to evaluate with.
         slot_shape: maps (name of a slot, variable) to its shape, or None if the
-            variable has no such slot; by default that of the variable.
+            variable has no such slot; by default the shape of the variable.
         carries_weights: slots that `update` makes the variable of, whatever its value
             was: local SGD averages them as it does the variables.
         elementwise: whether an entry depends on its own gradients alone, so that a zero
@@ -121,7 +121,7 @@ class Rule:
 
     @property
     def options(self) -> Reads:
-        """Those of OPTIONS that go with the rule."""
+        """The entries of OPTIONS that go with the rule."""
         kept = dict(OPTIONS)
         if "averages" in self.slots:
             del kept["averaging_decay"]
@@ -137,7 +137,7 @@ class Optimizer:
     Attributes:
         rule: the rule of a variable.
         schedule: one of SCHEDULES.
-        options: those of OPTIONS in use.
+        options: names of the OPTIONS in use.
         step_budget: number of steps that lengths given as shares are multiplied by.
         delay: number of updates by which gradients are late.
         workers: number of workers of local SGD; they are in `training.local_workers`.
@@ -231,7 +231,7 @@ class Optimizer:
 
         Args:
             gradients: one for each weight, of the whole batch.
-            slots: see the class.
+            slots: `{name: [one per variable]}`, as `init` makes them.
             weights: the trained weights.
             point: values of `reads`, float32 [].
             step: number of updates made before, int64 [].

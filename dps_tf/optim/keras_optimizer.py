@@ -29,7 +29,7 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         metaparameters: names of the options in use; see `optim.build`.
         step_budget: number of steps that lengths given as shares are multiplied by.
         delay: number of updates by which gradients are late.
-        name: name of the Keras optimizer, by default that of the optimizer.
+        name: name of the Keras optimizer, by default `optimizer`.
 
     Attributes:
         rule: the `Optimizer` that updates.

@@ -114,7 +114,7 @@ def warmed_up(rate: Rate) -> Rate:
     Update t = 0, 1, ... has min(1, (t + 1) / warmup_steps) of `rate` at
     t - warmup_steps, or at 0 before that; with `warmup_start_factor` the warm-up begins
     at this share instead of zero. Source: Goyal et al. 2017, section 2.2, where the
-    rate begins at that of the base batch size.
+    rate begins at the rate of the base batch size.
     """
 
     def warmed(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:

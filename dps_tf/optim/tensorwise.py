@@ -56,7 +56,7 @@ def _lars(gradient: T, slots: Slots, weight: T, point: Point, step: T) -> Update
 def _lamb(gradient: T, slots: Slots, weight: T, point: Point, step: T) -> Updated:
     """w = w - rate (|w| / |u|) u; u = m' / (sqrt(v') + e) + weight_decay w.
 
-    m' and v' are those of Adam with bias correction; the ratio is 1 where a norm is 0.
+    m' and v' are Adam's, with bias correction; the ratio is 1 where a norm is 0.
     Biases and scales (rank below two) have ratio 1 and do not decay. Source: You et al.
     2020 (Large batch optimization for deep learning), algorithm 2, with phi(x) = x and
     the defaults of its published code.

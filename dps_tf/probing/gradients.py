@@ -53,9 +53,9 @@ class MeanGradient:
 class ExampleGradients:
     """Gradients over a fixed set of examples, at weights passed to each call.
 
-    The loss is that of training, with penalties, and batch normalization uses the
-    statistics of each batch of `batch_size`. The layers of a network that draws at
-    random are all in evaluation mode instead, so that a measurement can be repeated.
+    The loss is the loss of training, with penalties. Batch normalization uses the
+    statistics of each batch of `batch_size`. All layers of a network that draws at
+    random are in evaluation mode instead, so that a measurement can be repeated.
 
     Attributes:
         examples: number of examples.
@@ -79,8 +79,8 @@ class ExampleGradients:
             examples: the examples, read in one order that is drawn from a fixed seed,
                 so that batches are random even if the examples are sorted.
             objective: the objective of the loss; None is softmax cross-entropy.
-            metaparameters: names that points may hold beside those that the loss of
-                the objective reads, such as the L2 penalty.
+            metaparameters: further names that points may hold, such as the L2 penalty,
+                besides what the loss of the objective reads.
             batch_size: examples per batch; reduced to half of the examples if larger,
                 so that there are two batches, and to what fits ghost batches.
             threads: batches computed at a time; by default one per processor. No part
@@ -147,8 +147,8 @@ class ExampleGradients:
     ) -> Iterator[list[np.ndarray]]:
         """Yields the gradient of the mean loss over each full batch; see `at`.
 
-        The batches are those of `MeanGradient.batch_square`. No other method may be
-        called before the last of them.
+        `MeanGradient.batch_square` is over the same batches. No other method may be
+        called before the last batch.
         """
         values, size = self._values(point), self.batch_size
 
@@ -178,7 +178,7 @@ class ExampleGradients:
     ) -> tuple[float, list[np.ndarray]]:
         """Returns (mean loss, float64 product of its Hessian and a vector); see `at`.
 
-        With masks, the product is that over the kept coordinates, and zero at the
+        With masks, the product is taken over the kept coordinates, and is zero at all
         others. `vector`: one array per trainable variable.
         """
         kept = vector

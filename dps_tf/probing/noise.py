@@ -1,10 +1,9 @@
-"""Gradient noise scales: that of Euclidean geometry, and that of an optimizer.
+"""Gradient noise scales: in Euclidean geometry, and in the geometry of an optimizer.
 
-A noise scale is how noisy the gradient of one example is beside the gradient G of the
-expected loss: the noise is of the size of the gradient in batches of that many
-examples. Sigma is the covariance of the gradient of one example: the covariance of
-means of batches times their size. An optimizer that measures updates in another
-geometry than Euclid's has a noise scale of its own: `of_optimizer` chooses.
+A noise scale is the batch size at which the noise of a gradient is as large as the
+gradient G of the expected loss. Sigma is the covariance of the gradient of one example:
+the covariance of means of batches times their size. An optimizer that measures updates
+in another geometry than Euclid's has a noise scale of its own: `of_optimizer` chooses.
 """
 
 from __future__ import annotations
@@ -146,7 +145,7 @@ def spectral(mean: MeanGradient, batches: Iterable[Tensors]) -> NoiseEstimate:
     Source: Naganuma et al. 2026 (arXiv 2602.03001) with their published code, which
     takes the smaller side, adds before it squares and leaves vectors out.
 
-    Both are biased as those of `sign` are; the ratio levels off at 1 to pi / 2 times
+    Both are biased as in `sign`; the ratio levels off at 1 to pi / 2 times
     `mean.examples`.
     """
     roots = [np.linalg.eigvalsh(c) for c in _covariances(mean, batches, _gram)]
@@ -198,9 +197,9 @@ def adam_root(
     """Returns S of an update of Adam or its kin, for `preconditioned`.
 
     P is diagonal, 1 / (sqrt(v') + epsilon), with the v' that the update divided by,
-    bias corrected; that of SOAP is diagonal in the bases of the update. It is 0 where
-    v' is 0, or rounding beside the greatest of its variable: no gradient has come there
-    yet. Left out are the rate and LAMB's trust ratio, a factor of each matrix.
+    bias corrected; for SOAP, P is diagonal in the bases of the update. P is 0 where v'
+    is 0, or rounding beside the greatest v' of its variable: no gradient has come there
+    yet. The rate and LAMB's trust ratio, a factor of each matrix, are left out.
     """
     # The first update of SOAP leaves v' at zero.
     updates = max(step, 1) if rule is tensorwise.SOAP else step + 1

@@ -4,12 +4,12 @@ Local smoothness L is how quickly the gradient changes along an update. Source: 
 al. 2021, published code (its `lipschitz`). In their theory, c1 of the law
 K* = c1 / B + c2 is proportional to L.
 
-The noise scale tr(Sigma) / |G|^2 is how noisy a gradient is; `noise.py` has it, and
-those of optimizers.
+The noise scale tr(Sigma) / |G|^2 is how noisy a gradient is; `noise.py` has this noise
+scale and the noise scales of optimizers.
 
-Curvature is that of the Hessian H of the loss before the update: |H g| / |g| along the
-gradient g, and the largest eigenvalue of H, which is also given times the learning
-rate. If that product is near 2, the rate and not the network decides how sharp the loss
+Curvature is measured on the Hessian H of the loss before the update: |H g| / |g| along
+the gradient g, and the largest eigenvalue of H, which is also given times the learning
+rate. If this product is near 2, the rate and not the network decides how sharp the loss
 is (Cohen et al. 2021, arXiv 2103.00065).
 """
 

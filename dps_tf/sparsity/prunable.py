@@ -103,9 +103,9 @@ def trainable_positions(network: keras.Model) -> tuple[int, ...]:
 def masked(
     network: keras.Model, values: Sequence[np.ndarray], masks: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Returns `values` with those of trainable variables multiplied by their masks.
+    """Returns `values`, with trainable variables multiplied by their masks.
 
-    `values` are in the order of `network.weights`, the 0/1 masks in that of
+    `values` are in the order of `network.weights`, the 0/1 masks in the order of
     `network.trainable_variables`; the network itself is not changed.
     """
     result = [np.array(value) for value in values]
@@ -169,7 +169,7 @@ def counts_of(
 ) -> MaskSet:
     """Returns a set without masks from (parameters, kept ones) of each variable.
 
-    `variables` and `prunable`: as those of `describe`.
+    `variables` and `prunable` are as in `describe`.
     """
     rows: list[dict[str, Any]] = [
         {

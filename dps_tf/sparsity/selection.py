@@ -242,7 +242,7 @@ def _filters(candidates: Candidates, sparsity: float) -> list[np.ndarray]:
     """Keeps or removes whole filters: all entries of one output unit of a kernel.
 
     An output of a depthwise kernel [height, width, channels, multiplier] is one of
-    channels x multiplier. Filters of which no entry may be kept are ranked last.
+    channels x multiplier. A filter without any entry that may be kept is ranked last.
     Inside each kernel the filters with the largest mean score stay, at least one. The
     last kernel stays whole, because its units are the outputs of the network; the
     others lose so much more that the sparsity is reached, up to rounding to filters.

@@ -2,8 +2,8 @@
 
 That library is imported here and nowhere else. Before a step, its rule moves the masks
 by the magnitudes that the last update left, so that pruned entries may return, and the
-weights are multiplied by them. The rule is that of its wrappers, as a pure function:
-masks and trained weights are the same (`tests/sparsity/tfmot_test.py`).
+weights are multiplied by the masks. The rule is a pure function: masks and trained
+weights are the same as with tfmot's wrappers (`tests/sparsity/tfmot_test.py`).
 
 Where this differs from masks that training multiplies gradients by: the gradients of
 pruned entries stay in place, so gradient norms, clipping by norm and optimizer slots at

@@ -27,7 +27,7 @@ class FileSystem(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether paths are those of this operating system, so that flock applies."""
+        """Whether paths are paths of this operating system, so that flock applies."""
 
     def read_bytes(self, path: str) -> bytes:
         """Returns the whole content; FileNotFoundError without a file.

@@ -187,7 +187,7 @@ def _discard(temporary: Path) -> None:
 
 
 def _make_folders(folder: Path) -> None:
-    """Makes a folder and those above it, so that they survive a loss of power."""
+    """Makes a folder and all above it, so that they survive a loss of power."""
     above = (folder, *folder.parents)
     missing = list(itertools.takewhile(lambda place: not place.exists(), above))
     try:

@@ -132,7 +132,7 @@ class Log(ABC):
         self._lines: list[bytes] = []
 
     def append(self, event: Event) -> None:
-        """Adds an event to those that the next flush writes."""
+        """Adds an event to what the next flush writes."""
         self._lines.append(encode_event(event))
 
     def flush(self) -> None:

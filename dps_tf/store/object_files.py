@@ -1,7 +1,7 @@
 """Files in the object stores of Google Cloud Storage, Amazon S3 and Azure.
 
-The library obstore makes the requests, and repeats those that a store is too busy for,
-up to a limit. It takes credentials and settings such as the region from the environment
+The library obstore makes the requests, and repeats them up to a limit where a store is
+too busy. It takes credentials and settings such as the region from the environment
 variables that these stores' own clients read.
 """
 

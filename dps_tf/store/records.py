@@ -1,8 +1,8 @@
 """Records are JSON files with a checksum and the number of their format.
 
 A record is {"content": ..., "format": ..., "sha256": ...}, sorted and indented; the
-digest is that of content and format in their canonical form. A reader accepts only the
-bytes that the writer gives, so that every damaged byte is noticed: other bytes raise a
+digest is of content and format in their canonical form. A reader accepts only the bytes
+that the writer gives, so that every damaged byte is noticed: other bytes raise a
 DamagedError, and a record of another format raises an OtherFormatError.
 """
 

@@ -64,7 +64,7 @@ class StudyReader:
 
     Attributes:
         layout: paths of the cell.
-        problems: sentences about the damaged files among those read so far.
+        problems: sentences about the damaged files among all that were read so far.
     """
 
     def __init__(self, files: FileSystem, layout: CellLayout) -> None:
@@ -145,8 +145,7 @@ class StudyReader:
         return OtherFormatError(
             f"{self.layout.study} was written by another version of dps_tf"
             f"{f' ({version})' if version else ''}, whose specification differs from "
-            f"that of this version{where}: use that version, or choose another "
-            "directory."
+            f"this version's{where}: use that version, or choose another directory."
         )
 
     @property
@@ -180,11 +179,11 @@ class StudyReader:
     def closed(
         self, wanted: Sequence[str] = CLOSING_TABLES
     ) -> dict[str, pd.DataFrame] | None:
-        """Returns the tables of a closed study by name: those wanted, and `studies`.
+        """Returns tables of a closed study by name: the wanted ones, and `studies`.
 
-        None without a problem: the study is open. None with problems: it was closed but
-        a file is damaged, and running the sweep again repairs it. Only the tables in
-        `wanted` are read and verified. Nothing is changed.
+        None without a problem: the study is open. None with problems: the study was
+        closed but a file is damaged, and running the sweep again repairs it. Only the
+        tables in `wanted` are read and verified. Nothing is changed.
         """
         tables = self._closed_tables(wanted)
         if tables is None:
@@ -296,10 +295,10 @@ class StudyReader:
             return empty_frame(MEASUREMENTS)
 
     def tables(self, wanted: Sequence[str] = CLOSING_TABLES) -> dict[str, pa.Table]:
-        """Returns the tables by name: those in `wanted`, `studies` and `measurements`.
+        """Returns tables by name: the wanted ones, `studies` and `measurements`.
 
-        Tables of a closed study are read; those of an open study, or of one with
-        damaged tables, are made from its logs. Missing or damaged files are left out.
+        Tables of a closed study are read. For an open study, or one with damaged
+        tables, they are made from its logs. Missing or damaged files are left out.
         """
         closed = self._closed_tables(wanted)
         tables = self._tables_from_logs(wanted) if closed is None else closed

@@ -190,8 +190,8 @@ def _work_rows(
 
     The floor of a trial is the steps and evaluations that its record needs. A step
     costs batch_size, an evaluation EVALUATION_COST times the validation examples.
-    Trial NA stands for the study: `work_ratio` is executed / floor, `seconds` are
-    those of all slots together.
+    Trial NA stands for the study: `work_ratio` is executed / floor, `seconds` is
+    the sum over all slots.
     """
     identity = specification.cell.to_json()
     ends = {number: trial.end_step for number, trial in enumerate(result.trials)}

@@ -82,7 +82,7 @@ class SweepReader:
     def _add(self, name: str) -> None:
         """Adds the study in a folder of cells/, or a problem that says why not."""
         why = "it holds no study"
-        # A folder whose name is not that of a cell may be a copy of one.
+        # A folder that does not have the name of its cell may be a copy.
         study = StudyReader(self._files, CellLayout(f"{self.layout.cells}/{name}"))
         if study.is_there():
             own = study.cell_name()
@@ -95,7 +95,7 @@ class SweepReader:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Sentences about the damaged files among those read so far."""
+        """Sentences about the damaged files among all that were read so far."""
         of_studies = [text for s in self.studies.values() for text in s.problems]
         return (*self._problems, *of_studies)
 

@@ -158,7 +158,7 @@ class DeviceData(PlacedData):
         devices = self.strategy.extended.worker_devices
 
         def copy(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
-            # Replicas are numbered over all hosts, each of which has as many devices.
+            # Replicas are numbered over all hosts, and all have as many devices.
             replica = context.replica_id_in_sync_group
             own = array[replica::parts] if parts > 1 else np.asarray(array)
             with tf.device(devices[replica % len(devices)]):
@@ -206,7 +206,7 @@ class ResidentBatches(TrainBatches):
     """Training batches that are gathered on the device from indices, step by step.
 
     A piece is int32 [steps, batch_size] indices, and a slice is one piece. With several
-    lanes, indices and examples have a dimension of them before that of the batch.
+    lanes, indices and examples have a dimension of lanes before the batch.
     """
 
     def __init__(self, train: Values, batch_size: int, replicas: int, lanes: int = 1):

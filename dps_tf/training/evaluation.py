@@ -157,7 +157,7 @@ class ExactEvaluator:
     def _joined(
         self, pieces: Sequence[Any], kind: int, lane: int
     ) -> dict[str, np.ndarray]:
-        """Returns the rows of all examples, without those of padding."""
+        """Returns the rows of all examples, without rows of padding."""
 
         def joined(name: str) -> np.ndarray:
             parts = []
@@ -201,8 +201,9 @@ class ExactEvaluator:
     ) -> tuple[list[tf.Tensor], Any]:
         """Returns (sums, kept) after the batches of a replica.
 
-        `sums` is the flat list of the sums so far plus those over the batches. `kept`
-        is (rows, valid) of all examples, [batches, batch, ...], or () without rows.
+        `sums` is the flat list of the sums so far plus the sums over the batches.
+        `kept` is (rows, valid) of all examples, [batches, batch, ...], or () without
+        rows.
         """
         # The first replica continues the sums so far, so that the order of the sums
         # does not depend on the pieces.

@@ -1,8 +1,8 @@
 """Evaluation that stops as soon as the goal is out of reach, and then reports a bound.
 
 Examples that were wrong, or nearly wrong, in the trial's last evaluation are evaluated
-first. If the goal may be within reach, the whole split is evaluated, so steps-to-result
-equal those of exact evaluation.
+first. If the goal may be within reach, the whole split is evaluated. So steps-to-result
+are the same as with exact evaluation.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class GoalEvaluator:
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns (count int64 [batch], ranks int8 [batch], loss sum float64 []).
 
-        The count is that of an example's positions against the goal; it is zero for
-        invalid examples.
+        The count of an example is the number of its positions against the goal, zero if
+        the example is not valid.
         """
         objective, outputs = self._of.objective, self._of.outputs(weights, inputs)
         weight = objective.valid_weights(labels, valid)
@@ -85,9 +85,9 @@ def _ranks(is_against: tf.Tensor, loss: tf.Tensor) -> tf.Tensor:
     """Returns ranks of examples for the next evaluation, int8 [batch]; high is first.
 
     `loss` is the mean over the positions of each example. Examples against the goal
-    rank above the others; among each, a high loss ranks above a low one, in quarter
-    octaves from 2^-12 to 2^4: coarse, so that rounding seldom moves an example. Zero,
-    the rank of an example that was never evaluated, is also that of a loss of 1/16.
+    rank above the others. In both parts, a high loss ranks above a low one, in quarter
+    octaves from 2^-12 to 2^4: coarse, so that rounding seldom moves an example. Zero is
+    the rank of an example that was never evaluated, and of a loss of 1/16.
     """
     loss = tf.where(tf.math.is_nan(loss), tf.ones_like(loss), loss)
     octaves = tf.math.log(tf.clip_by_value(loss, 2.0**-12, 15.9)) / math.log(2.0)

@@ -8,7 +8,7 @@ global batch of B, so a step costs as many examples as one of synchronous SGD, w
 the case H = 1. Slots (momentum, moments, averages, accumulated gradients) are not
 averaged: each worker keeps its own over all rounds, the 'local momentum' of Lin et al.
 Only slots that the weights are made of, as of schedule-free optimizers, are averaged.
-Metaparameters and rates are those of the step, and each worker clips its gradients.
+Metaparameters and rates follow the step, and each worker clips its gradients.
 
 Evaluations, states and exports read the average of the workers' weights, also within a
 round. One device trains the workers in turn, and several replicas train equally many
@@ -43,7 +43,7 @@ def check_shares(batch_size: int, workers: int, replicas: int = 1) -> None:
 
 
 class LocalWorkers:
-    """A step of all workers, each of which makes the step of one.
+    """A step of all workers: each of them makes the step of one.
 
     `State.workers` has the values [W, ...] of each array that is averaged, the trained
     weights first, and then of each other slot. In a replica the rows of its own workers
@@ -51,7 +51,7 @@ class LocalWorkers:
     """
 
     def __init__(self, step: Step):
-        """`step`: that of a worker; UserError if its network has untrained weights."""
+        """`step`: one worker's step; UserError for a network with untrained weights."""
         network, optimizer = step.network, step.optimizer
         if network.non_trainable_variables:
             name = network.non_trainable_variables[0].name

@@ -262,7 +262,7 @@ class Loop:
     ) -> tuple[State, tf.Tensor, tf.Tensor]:
         """Returns (state, steps made, loss of the last step before its update).
 
-        `values`: those of a piece of the batches, and of what the batches hold.
+        `values`: the values of a piece of the batches, then the values that they hold.
         """
         states, trials = self._replicas.spread(state), self._replicas.spread(trial)
         run = self._replicas.run

@@ -111,7 +111,7 @@ def environment(replicas: int = 1) -> dict[str, str]:
 
 
 def _cpu_flags() -> list[str]:
-    """Returns those of _INSTRUCTION_SETS that this processor has.
+    """Returns the names in _INSTRUCTION_SETS that this processor has.
 
     The list is empty where there is no /proc/cpuinfo.
     """
@@ -130,7 +130,7 @@ def build(name: str, *, devices: tuple[str, ...] = ()) -> tf.distribute.Strategy
         name: `one_device` (the first GPU, or the CPU), `mirrored` (all GPUs of this
             host, or the CPU's logical devices), or `tpu` (all cores of this host's
             TPU).
-        devices: devices for `one_device` and `mirrored`; by default those above.
+        devices: other devices for `one_device` and `mirrored`; by default as above.
 
     Raises:
         UserError: the name is none of these, or there is no TPU.

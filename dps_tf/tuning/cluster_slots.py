@@ -75,8 +75,9 @@ class RemoteSlot:
     ) -> list[TurnReport]:
         """Runs a turn, and returns its reports without the arrays of the states.
 
-        The arrays stay in this slot. The states of the jobs have no arrays either: they
-        are those that this slot holds, or those of `states` where one is given.
+        The arrays stay in this slot. The states of the jobs have no arrays either: a
+        trial goes on from its entry in `states`, or from the state that this slot
+        holds.
         """
         held = self._studies[cell].states
         whole = []
@@ -152,7 +153,7 @@ class SlotPool:
             self._holder.pop(slot, None)
 
     def enter(self, study: str, wanted: int) -> None:
-        """Lets a study lease slots, after those that came before it."""
+        """Lets a study lease slots, after the studies that came before it."""
         with self._lock:
             self._wanted[study] = wanted
 

@@ -247,7 +247,7 @@ def _explained(directory: str) -> Iterator[None]:
 def _metrics(study: StudySpecification, result: TrialResult) -> dict[str, float]:
     """Returns the metrics of a trial, all finite.
 
-    Steps without a K* are above any K*, and after a divergence above those.
+    Without a K*, `steps_to_result` is above any K*, after a divergence higher still.
     """
     reached = result.steps_to_result is not None
     diverged = result.outcome in ("infeasible", "failed")

@@ -199,10 +199,10 @@ class RayCluster:
                     self.pool.remove(other)
 
     def kind(self, environment: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the environment with which those of all slots have to agree.
+        """Returns the environment that all slots have to have.
 
-        That is the environment of the first slot that has answered. Simulations and
-        training have different entries, and so a first slot each.
+        The first slot that has answered decides. Simulations and training have
+        different entries, and so a first slot each.
         """
         with self._lock:
             return self._kinds.setdefault(frozenset(environment), environment)
@@ -227,7 +227,7 @@ class RayCluster:
             self._closing.wait(_LOOK_SECONDS)
 
     def _look(self) -> None:
-        """Makes the slots of nodes that have come, and drops those of nodes that go."""
+        """Makes slots on nodes that have come, and drops the slots of nodes that go."""
         nodes = live_nodes()
         with self._lock:
             for number, slot in self._slots.items():

@@ -142,7 +142,7 @@ class RayRunner(ClusterRunner):
 
     @property
     def lanes(self) -> int:
-        """Those of the program in every slot."""
+        """The number of lanes of the program in every slot."""
         return self.study.lanes
 
     def idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:

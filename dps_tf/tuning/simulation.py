@@ -136,7 +136,7 @@ class SimulatedRunner(Runner):
 
     @property
     def lanes(self) -> int:
-        """Those of the study, whose trials are independent in any number of lanes."""
+        """The study's own number: its trials are independent in any number of lanes."""
         return self._specification.lanes
 
     def provenance(self, trial: int) -> TrialProvenance:
