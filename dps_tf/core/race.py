@@ -141,7 +141,7 @@ def reserve(
 ) -> tuple[int, ...]:
     """Returns draws that no plan needs yet, and that may go on where it costs nothing.
 
-    They are the next `more` draws, or all that have begun where these are more, and none
+    They are the next `more` draws, or all that have begun where these are more; none
     without a feasible budget. Each ends where a trial of the plan would end.
     """
     first = 1 + max((todo.prefix - 1, *todo.speculative))

@@ -216,7 +216,7 @@ def open_images_v4(data_dir: Path | None, side: int = 224) -> Source:
 
 
 def _stored(side: int) -> int:
-    """Returns the side of the stored squares; up to 32 pixels, the crops have the same."""
+    """Returns the side of the stored squares; up to 32 pixels, it is the crops' own."""
     return side if side <= 32 else round(side * 320 / 224)
 
 
