@@ -31,9 +31,9 @@ def own_settings() -> Iterator[None]:
     """Gives Keras this package's settings, and then its former ones again.
 
     A network is built and traced with them, whatever `~/.keras/keras.json` or the
-    program of a user says: channels last, float32, no global policy, functions that are
-    graphs, and Keras's own meaning of its names. Threads may overlap: the first one
-    sets, and the last one restores.
+    program of a user says. They are channels last, float32, no global policy, functions
+    that are graphs, and Keras's own meaning of its names. Threads may overlap: the
+    first one sets, and the last one restores.
 
     >>> keras.backend.set_image_data_format("channels_first")
     >>> with own_settings():

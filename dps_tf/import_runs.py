@@ -2,10 +2,10 @@
 
 With `--read=FOLDER --goal=G --sweep_dir=D`, the two tables of a folder are read, trials
 and evaluations, as CSV or Parquet files. With a file, a long table is read, which has a
-row per evaluation. With --format, --read names a folder of long tables, one of
-TensorBoard's event files, the database or journal of an Optuna study, or what the
-archive of Shallue et al. 2019 unpacks to, which has goals of its own.
-The commands report and status, and `dps_tf.load`, read the directory.
+row per evaluation. With --format, --read names a folder of long tables or of
+TensorBoard's event files, the database or journal of an Optuna study, or the unpacked
+archive of Shallue et al. 2019, which has goals of its own. The commands report and
+status, and `dps_tf.load`, read the directory.
 
 One study of the archive is in memory at a time. After a stop, the same command
 continues.

@@ -63,9 +63,9 @@ def advice(
 ) -> str:
     """Returns what to change so that the goal may be reached, as one sentence.
 
-    The advice names the budget if the nearest trial was best at its last evaluation,
-    the space if that trial lies at an end of it or most trials diverged, and always the
-    goal.
+    The advice names the budget if the nearest trial was best at its last evaluation. It
+    names the space if that trial lies at an end of the space or most trials diverged,
+    and always the goal.
 
     Args:
         goal: the goal that no trial reached.

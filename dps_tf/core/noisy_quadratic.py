@@ -1,11 +1,11 @@
 """The noisy quadratic model: expected loss curves in closed form, without training.
 
 The loss is (1/2) sum_i h_i theta_i^2 with curvatures h_i = 1/i, i = 1 .. dimensions,
-grouped into geometric bins; a batch of B adds gradient noise of variance h_i / B to
-coordinate i; E[theta_i^2] = 1 at the start. Updates are preconditioned with
-p_i = h_i^(-power). With x = lr p h and n = (lr p)^2 h / B, one step is a linear map of
-the second moments of a coordinate, plus n, so that any step's expected loss needs no
-step before it.
+grouped into geometric bins. A batch of B adds gradient noise of variance h_i / B to
+coordinate i, and E[theta_i^2] = 1 at the start. Updates are preconditioned with p_i =
+h_i^(-power). With x = lr p h and n = (lr p)^2 h / B, one step is a linear map of the
+second moments of a coordinate, plus n. So the expected loss of a step needs no step
+before it.
 
 Source: Zhang et al. 2019 (arXiv 1907.04164) and its published code (equations 21, 38).
 Deviation: powers of the maps are taken by repeated squaring and not from eigenvectors,

@@ -11,9 +11,9 @@ Order. Everything that happens to a trial is seen at an evaluation, and has the 
 later one. So a trial numbered after the m-th finisher is followed to the evaluation
 before K_(m), one numbered before it to K_(m).
 
-Feasible budgets (Shallue et al. 2019 draw until N trials have not diverged): the study
-is the shortest prefix of draws in which N trials have not diverged at or before K* =
-K_(1) of that same prefix, in this order; so K* does not depend on m. Deviation: the
+Feasible budgets: Shallue et al. 2019 draw until N trials have not diverged. The study
+is the shortest prefix of draws in which, in this order, N trials have not diverged at
+or before K* = K_(1) of the same prefix. So K* does not depend on m. Deviation: the
 original also replaces trials that diverge after K*, which a race does not run; an
 exhaustive study does as the original.
 """

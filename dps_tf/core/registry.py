@@ -1,7 +1,7 @@
 """Registries hold what gin files can name, and the arguments that each entry reads.
 
-An entry declares what it reads as a mapping of names to `Argument`, so that a value
-that is missing, unknown or outside of its range is refused before anything is trained.
+An entry declares what it reads as a mapping of names to `Argument`. So a value that is
+missing, unknown or outside of its range is refused before anything is trained.
 """
 
 from __future__ import annotations

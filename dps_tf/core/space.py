@@ -59,8 +59,8 @@ class Parameter:
         integer:      floor(low + (high - low) u)
         discrete:     choices[floor(u len(choices))]
 
-    Source: `scale` of study.json in the public archive of Shallue et al. 2019; for the
-    formulas and the direction of reverse_log, the published code of Lee et al. 2021,
+    Source: `scale` of study.json in the public archive of Shallue et al. 2019. Formulas
+    and the direction of reverse_log are from the published code of Lee et al. 2021,
     where `int(30000 + 30000 u)` draws the decay steps.
 
     Attributes:
@@ -250,10 +250,10 @@ def points(
 
     Args:
         space: the tuned metaparameters in the order of the dimensions.
-        sequence: `sobol` is scipy's Sobol sequence, scrambled by `seed`; `lee2021` is
-            exactly the published list of Lee et al. 2021 (unscrambled Sobol without
-            the origin, Burkardt's direction numbers), the same for every seed, in at
-            most four dimensions.
+        sequence: `sobol` is scipy's Sobol sequence, scrambled by `seed`. `lee2021` is
+            exactly the published list of Lee et al. 2021, the same for every seed, in
+            at most four dimensions: unscrambled Sobol without the origin, with
+            Burkardt's direction numbers.
         seed: study seed; 0 is a seed like any other.
         count: number of points, at least 0.
     """

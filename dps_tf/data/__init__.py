@@ -108,7 +108,7 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
         name: of a registered data set.
         data_dir: folder of prepared sets.
         split: how validation examples are chosen: `seeded` draws them by `split_seed`;
-            `first` and `last` take the beginning or the end of the file; `lee2021` is
+            `first` and `last` take the beginning or the end of the file. `lee2021` is
             the published split, a tenth, with `split_seed` 0; `given` is the source's
             own validation set.
         split_seed: seed of the draw, and of the order of the training examples.

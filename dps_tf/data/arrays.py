@@ -1,8 +1,8 @@
 """Arrays of examples on disk, read by row number, so that a set may exceed memory.
 
 A set is two files, `inputs.bin` and `labels.bin`, which are written once, batch by
-batch, and a manifest with their types, shapes and SHA-256 sums, so that opening a set
-reads neither file.
+batch. A manifest has their types, shapes and SHA-256 sums, so that opening a set reads
+neither file.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def write_arrays(
         folder: where to write; a set that it holds already is replaced.
         batches: pairs of arrays (inputs, labels) with equally many rows; all batches
             have the same types and shapes of rows. Or a function of n that returns the
-            batches after the first n rows: a call then continues after the n rows that
-            an interrupted call with the same facts wrote.
+            batches after the first n rows. A call then continues after the rows that an
+            interrupted call with the same facts wrote.
         facts: JSON values to be stored in the manifest.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -412,7 +412,7 @@ class DecodedRows:
     """Array of examples that are decoded from records when rows are read.
 
     The whole array may be larger than memory. `records`: any random-access source, such
-    as `tfds.data_source` or an ArrayRecord file; `decode`: turns a record into an
+    as `tfds.data_source` or an ArrayRecord file. `decode`: turns a record into an
     array, always of the same type and shape; several threads may call it at once.
     """
 

@@ -123,9 +123,9 @@ def _taken(
 class Dataset:
     """A data set divided into disjoint training, validation and test examples.
 
-    `classes`, `token_bytes`: see `Source`; `content_hash`: see `identity`, so that a
-    study can refuse other data of the same name; `split`: how the set was divided, for
-    the record; `test`: None if the workload has no test set.
+    `Source` describes `classes` and `token_bytes`. By `content_hash`, see `identity`, a
+    study refuses other data of the same name. `split`: how the set was divided, for the
+    record; `test`: None if the workload has no test set.
 
     `train`, `validation` and `test` are the examples as a network reads them in
     evaluation, without random augmentation. With a `transform`, each training step

@@ -39,7 +39,7 @@ def synthetic(
     """Returns Gaussian blobs, float32 [examples, *shape]; a quarter for validation.
 
     Each class has a center, drawn from a standard normal distribution; an example is
-    its center plus `noise` times a standard normal draw: the larger the noise, the more
+    its center plus `noise` times a standard normal draw. The larger the noise, the more
     the classes overlap. `seed`: of centers and examples.
     """
     check_whole("examples", examples)

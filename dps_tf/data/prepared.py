@@ -107,9 +107,10 @@ def command(name: str, data_dir: Path | None) -> str:
 def images(name: str) -> Callable[..., Source]:
     """Returns the loader of a published set of images.
 
-    Arguments of the loader are `augmentation`, names of `transforms.IMAGE_TRANSFORMS`,
-    which are applied in that order to the images of each training step; and `pixels`,
-    how bytes are scaled: `whitened` (Lee et al. 2021), or one of `transforms.SCALINGS`.
+    The loader has two arguments. `augmentation`: names of
+    `transforms.IMAGE_TRANSFORMS`, which are applied in that order to the images of each
+    training step. `pixels`: how bytes are scaled, `whitened` (Lee et al. 2021) or one
+    of `transforms.SCALINGS`.
     """
 
     def load_images(

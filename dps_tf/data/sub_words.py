@@ -63,7 +63,7 @@ def _beginnings(processor: Any, texts: list[str], length: int) -> list[list[int]
     """Returns at least the first `length` sub-words of each text, if it has so many.
 
     A space occurs only at the beginning of a sub-word, so the sub-words before a space
-    do not depend on the text after it: the end of a long document need not be encoded.
+    do not depend on the text after it. The end of a long document need not be encoded.
     """
     ends = [text.find(" ", length * _CHARACTERS) for text in texts]
     parts = [t if end < 0 else t[:end] for t, end in zip(texts, ends, strict=True)]

@@ -1,8 +1,8 @@
 """All calls of TensorFlow Datasets (TFDS), its private functions included.
 
 Reading never downloads. TFDS stores the examples of a split in the order of a hash of
-their index; `read_images` restores the file order, which its callers check by the
-SHA-256 of the content in that order.
+their index. `read_images` restores the file order, and its callers check the SHA-256 of
+the content in that order.
 """
 
 from __future__ import annotations

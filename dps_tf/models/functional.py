@@ -1,7 +1,7 @@
 """Networks as functions of their weights.
 
 A network that is built by `functional` can be called on given weights: its variables
-then read as the tensors that stand in for them, and what layers assign, such as moving
+then read as the tensors that stand in for them. What layers assign, such as moving
 averages, is kept and returned. Keras' AutoCastVariable has the same pattern. Outside of
 `given`, the variables are ordinary ones.
 """

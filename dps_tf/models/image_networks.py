@@ -328,7 +328,7 @@ def vit(  # noqa: PLR0913 - each argument is a binding
         dropout: share of each block's outputs that training drops.
 
     Source: Dosovitskiy et al. 2021; Beyer et al. 2022 (mean instead of a class token,
-    fixed positions). Deviations: waves run over one index, not over two; the head
+    fixed positions). Deviations: waves run over one index, not over two. The head
     starts from a normal of deviation 0.02, because with a head of zeros no other
     weights would change at the first step.
     """

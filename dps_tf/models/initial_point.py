@@ -32,8 +32,8 @@ _NOTED = "_dps_tf_initializer"
 def noting_initializers() -> contextlib.AbstractContextManager[Any]:
     """Returns a context in which new variables of layers remember their initializers.
 
-    Networks are built in this context, so that a variable of `add_weight("scale", [2])`
-    in a user's layer is drawn as by Keras: from the initializer of that call, or from
+    Networks are built in this context. So a variable of `add_weight("scale", [2])` in a
+    user's layer is drawn as by Keras: from the initializer of that call, or from
     Keras's default.
     """
 

@@ -138,7 +138,7 @@ def transformer(  # noqa: PLR0913 - each argument is a binding
 
     It has fixed sinusoidal positions, embeddings times the square root of the width,
     attention without biases, perceptrons with ReLU and biases, and a separate output
-    matrix without bias: 51,671,040 parameters with 32,000 tokens.
+    matrix without bias. These are 51,671,040 parameters with 32,000 tokens.
 
     Args:
         input_shape: [length], or [None] for sequences of any length.

@@ -96,11 +96,11 @@ class GhostBatchNormalization(keras.layers.Layer):
 
     In training, each `ghost_batch_size` consecutive examples are normalized by their
     own mean and variance, so that the statistics have one meaning for all batch sizes
-    of a sweep; with `ghost_batch_size=None`, the examples of a replica are one ghost
+    of a sweep. With `ghost_batch_size=None`, the examples of a replica are one ghost
     batch. In evaluation, inputs are normalized by the moving averages, without ghost
-    batches. A step keeps the share `momentum` of the averages: less than Keras's 0.99,
-    because with that the initial values would spoil evaluations in the first hundreds
-    of steps, in which goals may be reached.
+    batches. A step keeps the share `momentum` of the averages. With Keras's 0.99 the
+    initial values would spoil evaluations in the first hundreds of steps, in which
+    goals may be reached.
 
     Statistics, averages and the normalization itself are float32 in every precision;
     the outputs have the type of the inputs.
@@ -111,7 +111,7 @@ class GhostBatchNormalization(keras.layers.Layer):
 
     Source: Hoffer, Hubara, Soudry 2017 (ghost batches).
     Deviations: a step updates the moving averages once, with the mean over its ghost
-    batches; on one replica a batch smaller than `ghost_batch_size` is one ghost batch,
+    batches. On one replica a batch smaller than `ghost_batch_size` is one ghost batch,
     so that a sweep can begin below that size.
     """
 

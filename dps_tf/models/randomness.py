@@ -1,10 +1,10 @@
 """The random numbers of a training step, and the layers that draw them.
 
 Each number is a function of the trial's seed, the step, the example's place in the
-global batch and the layer, so a trial is the same on one device and on several, in
-slices of any length, and when it continues after a kill. The generator is counter based
-(Philox 4x32: Salmon et al. 2011, 'Parallel random numbers: as easy as 1, 2, 3'), so a
-replica draws for its own examples only and keeps no state.
+global batch and the layer. So a trial is the same on one device and on several, in
+slices of any length, and when it continues after a kill. The generator is counter
+based, so a replica draws for its own examples only and keeps no state (Philox 4x32:
+Salmon et al. 2011, 'Parallel random numbers: as easy as 1, 2, 3').
 """
 
 from __future__ import annotations

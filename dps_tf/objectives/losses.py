@@ -127,8 +127,8 @@ def token_cross_entropy(
     Labels below 0 are padding and do not count: all means are over the other tokens of
     all examples and devices together. Metrics: `cross_entropy` (nats per token),
     `perplexity` (the exponential of it), `classification_error`, `accuracy`, and if
-    `token_bytes` is given, `bits_per_byte`: the bits of all tokens divided by their
-    bytes of text, which is comparable between vocabularies.
+    `token_bytes` is given, `bits_per_byte`. That is the bits of all tokens divided by
+    their bytes of text, which is comparable between vocabularies.
 
     Args:
         smoothing: convention of the metaparameter `label_smoothing`, of SMOOTHINGS.
@@ -178,17 +178,17 @@ def sigmoid_cross_entropy(thresholds: int = 0) -> Objective:
     """Returns the objective for labels 0 or 1 for each class: int32 [n, classes].
 
     Labels below 0 are unknown and count neither in the loss nor in the metrics.
-    Metrics: `cross_entropy` (nats, mean over examples and classes, as Keras's
-    BinaryCrossentropy), `average_precision` (class-agnostic: all pairs of example and
-    class ranked together) and `macro_average_precision` (mean of the average precisions
-    of the classes that have a positive label). Goals on the last two are maximized.
+    The metric `cross_entropy` is in nats, the mean over examples and classes, as
+    Keras's BinaryCrossentropy. `average_precision` ranks all pairs of example and class
+    together, and `macro_average_precision` is the mean over the classes that have a
+    positive label. Goals on the last two are maximized.
 
     Args:
-        thresholds: 0 computes exact average precision: the area under the steps of
-            precision over recall, one step at each different score, as scikit-learn's
-            `average_precision_score`; it keeps the scores of all validation examples.
-            N > 1 counts at N thresholds of the probability, evenly spaced on [0, 1],
-            and interpolates as in Davis and Goadrich 2006 and in
+        thresholds: 0 computes exact average precision, as scikit-learn's
+            `average_precision_score`: the area under the steps of precision over
+            recall, one step at each different score. It keeps the scores of all
+            validation examples. N > 1 counts at N thresholds of the probability, evenly
+            spaced on [0, 1], and interpolates as in Davis and Goadrich 2006 and in
             `keras.metrics.AUC(N, "PR", "interpolation")`; Shallue et al. used 200.
     """
     if not is_whole(thresholds, 0) or thresholds == 1:
@@ -314,10 +314,10 @@ def squared_error() -> Objective:
     """Returns the objective for numbers: float32 [n, ..., outputs], NaN if unknown.
 
     The loss is the square of the error, not half of it. Metrics: `mean_squared_error`
-    over all known labels, and `r_squared`: 1 - (sum of squared errors) / (sum of
-    squared deviations from the mean label), as the mean over the outputs of the last
-    axis, as in scikit-learn's `r2_score`. The mean leaves out outputs that have only
-    equal labels. Goals on `r_squared` are maximized.
+    over all known labels, and `r_squared`, as scikit-learn's `r2_score`: 1 - (sum of
+    squared errors) / (sum of squared deviations from the mean label), as the mean over
+    the outputs of the last axis. The mean leaves out outputs that have only equal
+    labels. Goals on `r_squared` are maximized.
     """
     return Objective(
         _square,

@@ -32,8 +32,8 @@ class Metric:
             label, 0 for labels that do not count. Metrics with the same function share
             its work. None if `loss` and `weight` suffice.
         keeps_examples: whether `sums` returns a row for each example instead, float32
-            [batch, ...], and `value` gets the rows of all examples, in any order: for
-            metrics that no sum of fixed size gives exactly. Rows of padding are
+            [batch, ...], and `value` gets the rows of all examples, in any order. So
+            metrics are exact that no sum of fixed size gives. Rows of padding are
             removed.
         counts_against: maps (labels, outputs) to bool, one per label: whether a
             position counts against a goal. With it, an evaluation may stop as soon as

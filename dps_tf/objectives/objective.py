@@ -2,8 +2,8 @@
 
 An objective maps labels and outputs to a loss for each position (an example, a token of
 a sequence, or one of several labels) and to sums for its metrics. Sums over batches and
-devices add up to the sums over all examples, so that no metric depends on how examples
-were divided, and every mean is one over all positions.
+devices add up to the sums over all examples. So no metric depends on how examples were
+divided, and every mean is one over all positions.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from dps_tf.core import REQUIRED
 class TensorOptimizer(keras.optimizers.Optimizer):
     """A Keras optimizer that updates by `dps_tf.optim.Optimizer`.
 
-    Its metaparameters are float32 variables: a point is set by `set_metaparameters`
-    before the first step (what has no default is NaN until then) and may be changed
+    Its metaparameters are float32 variables. `set_metaparameters` sets a point before
+    the first step, until which what has no default is NaN. A point may be changed
     between any two steps without a new trace. Works in `fit`, in own loops and inside
     `strategy.run`; create it under the strategy's scope. Gradients of embeddings are
     made dense, so every row of the accumulators decays at every step.

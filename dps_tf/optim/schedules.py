@@ -192,7 +192,7 @@ def check_rates(
     """Raises UserError for a schedule of the user's own that no trial may follow.
 
     Reasons are a negative rate at some steps of a point, which would ascend, and a rate
-    that is not a function of its arguments: a step is traced once, so that a random
+    that is not a function of its arguments. A step is traced once, so that a random
     number or a counter of Python would stay as it was then.
     """
     if name in _SHIPPED:

@@ -136,14 +136,13 @@ def _shape_of_soap(slot: str, variable: Any) -> list[int] | None:
 def _soap(gradient: T, slots: Slots, weight: T, point: Point, step: T) -> Updated:
     """Adam in the eigenbasis of Shampoo's preconditioners.
 
-    For a gradient G of a matrix: L = b2 L + (1 - b2) G G^T, R = b2 R + (1 - b2) G^T G;
-    QL and QR are their eigenvectors, by one power iteration and a QR decomposition at
-    every `precondition_every`-th update. M = b1 M + (1 - b1) G is rotated,
-    QL^T M QR, divided as Adam does by the root of the second moment of QL^T G QR, and
-    rotated back. A side above LARGEST_SIDE is not rotated, nor are variables of rank
-    below two. The first update makes the bases and changes no weight, as in the
-    published code. Source: Vyas et al. 2024, algorithms 3 and 4, with the betas of its
-    section 5.
+    For a gradient G of a matrix, L = b2 L + (1 - b2) G G^T and R = b2 R + (1 - b2) G^T
+    G. QL and QR are their eigenvectors, by one power iteration and a QR decomposition
+    at every `precondition_every`-th update. M = b1 M + (1 - b1) G is rotated, QL^T M
+    QR, divided as Adam does by the root of the second moment of QL^T G QR, and rotated
+    back. A side above LARGEST_SIDE is not rotated, nor are variables of rank below two.
+    The first update makes the bases and changes no weight, as in the published code.
+    Source: Vyas et al. 2024, algorithms 3 and 4, with the betas of its section 5.
     """
     shape = matrix_shape(weight) or (1, math.prod(weight.shape))
     matrix = tf.reshape(gradient, shape)

@@ -127,9 +127,9 @@ def sign(mean: MeanGradient, batches: Iterable[Tensors]) -> NoiseEstimate:
     sigma is the standard deviation of each coordinate of the gradient of one example;
     sums are over all variables. Source: Naganuma et al. 2026 (arXiv 2602.03001).
 
-    Both are biased: noise adds to |G|_1, so that the ratio levels off near pi / 2 times
-    `mean.examples` where the gradient is all noise, and sigma from n batches is low by
-    a share of about 1 / (4 n).
+    Both are biased. Noise adds to |G|_1, so that the ratio levels off near pi / 2 times
+    `mean.examples` where the gradient is all noise. Sigma from n batches is low by a
+    share of about 1 / (4 n).
     """
     variances = _covariances(mean, batches, np.square)
     trace = sum(np.sqrt(np.maximum(v, 0.0)).sum() for v in variances)

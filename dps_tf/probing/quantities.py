@@ -8,9 +8,9 @@ The noise scale tr(Sigma) / |G|^2 is how noisy a gradient is; `noise.py` has thi
 scale and the noise scales of optimizers.
 
 Curvature is measured on the Hessian H of the loss before the update: |H g| / |g| along
-the gradient g, and the largest eigenvalue of H, which is also given times the learning
-rate. If this product is near 2, the rate and not the network decides how sharp the loss
-is (Cohen et al. 2021, arXiv 2103.00065).
+the gradient g, and the largest eigenvalue of H. The eigenvalue is also given times the
+learning rate. If this product is near 2, the rate and not the network decides how sharp
+the loss is (Cohen et al. 2021, arXiv 2103.00065).
 """
 
 from __future__ import annotations

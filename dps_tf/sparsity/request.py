@@ -107,7 +107,7 @@ class MaskRequest:
     def positions(self) -> list[int]:
         """The places of the prunable variables: kernels, then biases, each in order.
 
-        The order matters for ties only: of entries without any score (zero biases,
+        The order matters for ties only. Of entries without any score (zero biases,
         weights of units that are dead at the initial point) biases go first, as in the
         published code of Lee et al. 2021. UserError if there are none.
         """

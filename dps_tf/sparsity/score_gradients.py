@@ -52,9 +52,9 @@ class GradientProgram:
     """Derivatives of a network at points that are assigned to it.
 
     The network is scratch: its weights are overwritten. Layers that behave differently
-    in training do so here (batch normalization uses the statistics of the batch, as in
-    the published code of GraSP and FORCE), unless one of them draws at random: then
-    all are in evaluation mode, so that scores can be repeated.
+    in training do so here: batch normalization uses the statistics of the batch, as in
+    the published code of GraSP and FORCE. If one of them draws at random, all are in
+    evaluation mode, so that scores can be repeated.
 
     Attributes:
         lock: held by callers from `set_point` to the last sum at that point.

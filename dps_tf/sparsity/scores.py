@@ -2,8 +2,8 @@
 
 A score is a list of arrays, one per trainable variable, whether that one is prunable or
 not; larger means kept. Notation: theta = initial point, g = gradient of the mean loss
-of a batch of 100 examples, H = its Hessian, m = mask so far, s = target sparsity, k =
-1, 2, ... the round; sums run over batches.
+of a batch of 100 examples, H = its Hessian, m = mask so far, s = target sparsity. The
+round is k = 1, 2, ...; sums run over batches.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def grasp(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
 
     Source: Wang, Zhang, Grosse 2020, eq. 8 and algorithm 1; temperature and class
     balance from the published code. Deviations: g and H are of all trainable variables,
-    biases included, and dense layers are not drawn anew before scoring, because the
-    mask is for the initial point that will be trained; divided by the largest absolute
-    score (so that float32 holds them) and not by their sum, which changes no order; the
-    examples are the first of each class, not random ones.
+    biases included. Dense layers are not drawn anew before scoring, because the mask is
+    for the initial point that will be trained. Scores are divided by the largest
+    absolute one (so that float32 holds them) and not by their sum, which changes no
+    order. The examples are the first of each class, not random ones.
     """
 
     def half(first: int) -> Progress | None:

@@ -1,9 +1,9 @@
 """Selections choose the entries that stay by their scores: pure functions, by name.
 
 Rule for ties: of entries with equal scores, the one with the lower flat position is
-kept first, positions running through the variables in the order given and through each
-in C order. So, with the same scores, what `global` and `layer` keep at a higher
-sparsity is a part of what they keep at a lower one.
+kept first. Positions run through the variables in the order given, and through each in
+C order. So, with the same scores, what `global` and `layer` keep at a higher sparsity
+is a part of what they keep at a lower one.
 """
 
 from __future__ import annotations
@@ -196,9 +196,9 @@ def _each_layer(candidates: Candidates, sparsity: float) -> list[np.ndarray]:
 def _n_of_m(candidates: Candidates, sparsity: float, m: int) -> list[np.ndarray]:
     """Keeps n = m (1 - sparsity) of each m entries along the input axis of a kernel.
 
-    The input axis is what one output unit sees: all axes but the last, in C order, so
-    that blocks of a convolution run along its input channels where m divides their
-    number. A shorter block at the end, of r entries, keeps ceil(r n / m).
+    The input axis is what one output unit sees: all axes but the last, in C order. So
+    blocks of a convolution run along its input channels where m divides their number. A
+    shorter block at the end, of r entries, keeps ceil(r n / m).
 
     Source: Mishra et al. 2021 (arXiv 2104.08378), where 2 of 4 are kept.
     """

@@ -5,11 +5,11 @@ by the magnitudes that the last update left, so that pruned entries may return, 
 weights are multiplied by the masks. The rule is a pure function: masks and trained
 weights are the same as with tfmot's wrappers (`tests/sparsity/tfmot_test.py`).
 
-Where this differs from masks that training multiplies gradients by: the gradients of
-pruned entries stay in place, so gradient norms, clipping by norm and optimizer slots at
-pruned entries include them; and after an update pruned entries are not zero until the
-next step, so sparsity is read off the masks. For optimizers that treat entries one by
-one the kept entries are the same, bit for bit on a CPU with one thread per operation.
+This differs from masks that training multiplies gradients by. The gradients of pruned
+entries stay in place, so gradient norms, clipping by norm and optimizer slots at pruned
+entries include them. After an update pruned entries are not zero until the next step,
+so sparsity is read off the masks. For optimizers that treat entries one by one the kept
+entries are the same, bit for bit on a CPU with one thread per operation.
 """
 
 from __future__ import annotations

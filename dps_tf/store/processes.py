@@ -19,9 +19,9 @@ _LOCAL_DISKS = frozenset(
 def machine() -> str:
     """Returns one text for all processes that see each other's process numbers.
 
-    On Linux it is made of the boot and the namespace of process numbers, so that two
-    containers of one host name, or one host before and after a restart, differ;
-    elsewhere it is the host name.
+    On Linux it is made of the boot and the namespace of process numbers. So two
+    containers of one host name differ, and one host before and after a restart.
+    Elsewhere it is the host name.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -2,7 +2,7 @@
 
 A record is {"content": ..., "format": ..., "sha256": ...}, sorted and indented; the
 digest is of content and format in their canonical form. A reader accepts only the bytes
-that the writer gives, so that every damaged byte is noticed: other bytes raise a
+that the writer gives, so that every damaged byte is noticed. Other bytes raise a
 DamagedError, and a record of another format raises an OtherFormatError.
 """
 

@@ -26,7 +26,7 @@ class TableSchema:
     """Columns of a table and the order of its rows.
 
     If its cells have further axes, a table has a text column for each axis after the
-    columns of CELL_KEY, and the axes come at that place in the order of the rows too.
+    columns of CELL_KEY. The axes come at that place in the order of the rows too.
 
     Attributes:
         name: name of the table.

@@ -2,7 +2,7 @@
 
 Tables hold only what the rule of the race needs, so they are the same however the study
 was run; executed work is in the table `work` alone. A study is closed if and only if
-`closed.json` exists; that file holds the digests of the tables, is written last, and is
+`closed.json` exists. That file holds the digests of the tables, is written last, and is
 removed first when a study is opened again.
 """
 

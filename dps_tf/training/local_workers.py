@@ -1,10 +1,10 @@
 """Local SGD: each worker trains its own weights, which are averaged at intervals.
 
 Each of W workers begins a round of H steps at the same weights and makes H updates with
-gradients of its own examples; then all weights are set to the average over the workers
+gradients of its own examples. Then all weights are set to the average over the workers
 (Lin et al. 2020, 'Don't use large mini-batches, use local SGD', algorithm 1; Stich
 2019). A step is one update of every worker: worker w takes the w-th B / W examples of a
-global batch of B, so a step costs as many examples as one of synchronous SGD, which is
+global batch of B. So a step costs as many examples as one of synchronous SGD, which is
 the case H = 1. Slots (momentum, moments, averages, accumulated gradients) are not
 averaged: each worker keeps its own over all rounds, the 'local momentum' of Lin et al.
 Only slots that the weights are made of, as of schedule-free optimizers, are averaged.

@@ -45,9 +45,9 @@ def configure_threads(intra_op: int, inter_op: int) -> int:
     Returns the number of threads inside one operation that TensorFlow has, which is
     another than `intra_op` where it was started with another.
 
-    On GPUs it also has memory taken as it is needed, so that processes can share one,
-    and turns TensorFloat-32 off, TensorFlow's default, which would round the factors
-    of float32 products to 10 bits.
+    On GPUs it also has memory taken as it is needed, so that processes can share one.
+    It turns TensorFloat-32 off, TensorFlow's default, which would round the factors of
+    float32 products to 10 bits.
 
     Args:
         intra_op: threads inside one operation. They change the bits of a trial, so

@@ -38,8 +38,8 @@ class Options:
         deterministic: whether a GPU repeats a trial to the bit, in up to half as much
             time again; None is what a study has, or False for a new one.
         strategy: `auto` gives each device trials of its own; `one_device` uses the
-            first one; `mirrored` and `tpu` are one slot whose devices, or whose cores,
-            share each batch; `tpu_cores` gives each core of a TPU trials of its own.
+            first one. `mirrored` and `tpu` are one slot whose devices, or whose cores,
+            share each batch. `tpu_cores` gives each core of a TPU trials of its own.
         data_placement: `device`, `stream`, or `auto`; see `training.device_memory`.
         allow_other_machine: continue studies that were begun elsewhere.
         engine: `local`, or `ray` for the slots of a Ray cluster.

@@ -1,6 +1,6 @@
 """keras-tuner's oracles choose points, and its folders describe closed studies.
 
-The records are the truth and nothing depends on keras-tuner's files: during a search
+The records are the truth and nothing depends on keras-tuner's files. During a search
 they are in a temporary folder, and stock keras-tuner can reload the folder of a closed
 study.
 """

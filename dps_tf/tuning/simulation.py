@@ -1,8 +1,8 @@
 """Simulated workloads have expected losses in closed form and are not trained.
 
 They go through the same points, races, records and reports as trained ones, in seconds,
-and their true K* is known, so that the whole pipeline can be tried, taught and tested.
-A gin file asks for one with `workload.dataset = 'simulation'`.
+and their true K* is known. So the whole pipeline can be tried, taught and tested. A gin
+file asks for one with `workload.dataset = 'simulation'`.
 """
 
 from __future__ import annotations
