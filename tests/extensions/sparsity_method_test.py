@@ -43,8 +43,8 @@ def test_a_method_that_reads_data_has_the_gradient_of_its_examples():
     def progress(done, total):
         asked.append(total)
 
-    asked = "steepest", 0.5, Pruning(), {"initial_seed": 3}
-    request = sparsity.MaskRequest(network, values, found, *asked)
+    what = "steepest", 0.5, Pruning(), {"initial_seed": 3}
+    request = sparsity.MaskRequest(network, values, found, *what)
     masks = sparsity.masks_for(request, progress=progress)
     assert masks.examples == 200 and asked[-1] == 2
     network.set_weights(values)
