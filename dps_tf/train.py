@@ -6,6 +6,7 @@ The same command continues a stopped sweep; a finished sweep is left as it is.
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -27,7 +28,7 @@ _GIN_BINDINGS = flags.DEFINE_multi_string(
     "gin_bindings", [], "A binding, such as workload.points=8; may be repeated."
 )
 _SWEEP_DIR = common.sweep_dir()
-_DATA_DIR = common.data_dir()
+common.data_dir()
 _IMPORT = common.imports()
 _DRY_RUN = flags.DEFINE_bool(
     "dry_run",
@@ -57,58 +58,58 @@ _STEP_TIMES = flags.DEFINE_string(
     "`dps_tf.recommend` reads it.",
 )
 common.section("Devices and machines")
-_SLOTS = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "slots", 0, "Trials side by side; 0 is one per processor, or one per GPU."
 )
-_LANES = flags.DEFINE_integer(
+flags.DEFINE_integer(
     "lanes",
     0,
     "Trials that one program advances together, 1 or no power of two; 0 decides by "
     "network, batch size and device. A study keeps its number.",
 )
-_XLA = flags.DEFINE_string(
+flags.DEFINE_string(
     "xla",
     "auto",
     "on or off: whether XLA compiles steps and evaluations; auto: on GPUs, where it "
     "can. A study keeps its own.",
 )
-_DETERMINISTIC = flags.DEFINE_bool(
+flags.DEFINE_bool(
     "deterministic",
     None,
     "Whether a GPU repeats a trial to the bit, in up to half as much time again. A "
     "study keeps its own.",
 )
-_STRATEGY = flags.DEFINE_string(
+flags.DEFINE_string(
     "strategy",
     "auto",
     "auto: each device runs its own trials; one_device; mirrored: all devices share "
     "each batch; tpu: all cores of this TPU host do; tpu_cores: each core runs its own "
     "trials.",
 )
-_DATA_PLACEMENT = flags.DEFINE_string(
+flags.DEFINE_string(
     "data_placement",
     "auto",
     "device: data lie on the devices; stream: they are sent from the host; auto: on "
     "the devices where they fit. Results do not depend on it in one lane, which "
     "streamed data need.",
 )
-_ENGINE = flags.DEFINE_string(
+flags.DEFINE_string(
     "engine", "local", "local: this machine; ray: the slots of a Ray cluster."
 )
-_RAY_ADDRESS = flags.DEFINE_string(
+flags.DEFINE_string(
     "ray_address",
     None,
     "With --engine=ray: auto, or host:port of a head node; without, Ray is started "
     "on this machine.",
 )
-_SLOTS_TIMEOUT = flags.DEFINE_float(
+flags.DEFINE_float(
     "slots_timeout",
     0.0,
     "With --ray_address: seconds without any slot after which the run stops, with exit "
     "code 75; 0 waits until a signal stops it.",
 )
 common.section("Studies that exist already")
-_ALLOW_OTHER_MACHINE = flags.DEFINE_bool(
+flags.DEFINE_bool(
     "allow_other_machine",
     False,
     "Continue a study begun with other builds or instruction sets; it is recorded.",
@@ -130,21 +131,11 @@ def _options() -> Options:
             f"{_KERAS_TUNER_CHIEF} is set, and keras-tuner's chief and workers are not "
             "used: unset it; an adaptive oracle runs in this process."
         )
-    return Options(
-        sweep_dir=_SWEEP_DIR.value or "",
-        data_dir=_DATA_DIR.value,
-        slots=_SLOTS.value,
-        lanes=_LANES.value,
-        xla=_XLA.value,
-        deterministic=_DETERMINISTIC.value,
-        strategy=_STRATEGY.value,
-        data_placement=_DATA_PLACEMENT.value,
-        allow_other_machine=_ALLOW_OTHER_MACHINE.value,
-        engine=_ENGINE.value,
-        ray_address=_RAY_ADDRESS.value,
-        slots_timeout=_SLOTS_TIMEOUT.value,
-        imports=tuple(_IMPORT.value),
-    )
+    # Each option is the flag of its name.
+    names = [field.name for field in fields(Options) if field.name in flags.FLAGS]
+    given = {name: flags.FLAGS[name].value for name in names}
+    given["sweep_dir"] = _SWEEP_DIR.value or ""
+    return Options(**given, imports=tuple(_IMPORT.value))
 
 
 def _hourly_costs() -> dict[str, float]:

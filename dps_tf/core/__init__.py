@@ -79,6 +79,7 @@ from dps_tf.core.registry import (
     Reads,
     Registry,
     arguments_of,
+    remembered,
     resolve,
 )
 from dps_tf.core.seeds import derive_seed
@@ -102,6 +103,7 @@ from dps_tf.core.sweep import (
     repeated_seed,
 )
 from dps_tf.core.workload import (
+    DIVISION,
     QUASI_RANDOM,
     EvaluationInterval,
     StepsInExamples,

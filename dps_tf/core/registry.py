@@ -6,8 +6,10 @@ missing, unknown or outside of its range is refused before anything is trained.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from dps_tf.core.errors import UserError, is_number, near_matches
 
 Entry = TypeVar("Entry")
+Make = TypeVar("Make", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -238,3 +241,26 @@ class Registry(Generic[Entry]):
         if reads is None:
             return dict(given)
         return resolve(f"{self.kind} {name!r}", reads, given)
+
+
+def remembered(size: int) -> Callable[[Make], Make]:
+    """Makes a function keep its latest results by its arguments, which are JSON values.
+
+    The function gets the arguments as JSON has them, with lists in place of tuples.
+    Nothing is kept once an entry of a registry is defined again.
+    """
+
+    def decorated(make: Make) -> Any:
+        @functools.lru_cache(maxsize=size)
+        def of_text(text: str, replaced: int) -> Any:
+            del replaced
+            return make(*json.loads(text))
+
+        @functools.wraps(make)
+        def kept(*arguments: Any) -> Any:
+            text = json.dumps(arguments, sort_keys=True, default=dict)
+            return of_text(text, Registry.replaced)
+
+        return kept
+
+    return decorated

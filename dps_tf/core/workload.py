@@ -16,6 +16,15 @@ from dps_tf.core.space import SEQUENCES, Space, points
 QUASI_RANDOM = "quasi_random"
 """The oracle that draws all points before the first trial, which a race needs."""
 
+DIVISION = (
+    "split",
+    "split_seed",
+    "validation_examples",
+    "test",
+    "test_examples",
+    "training_examples",
+)
+"""The fields of a workload that say how its data set is divided."""
 _MAPPINGS = (
     "fixed",
     "oracle_arguments",

@@ -6,16 +6,22 @@ examples in file order. All sets are split and hashed in the same way.
 
 from __future__ import annotations
 
-import functools
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
-from dps_tf.core import Registry, UserError, Workload, arguments_of, check_known
+from dps_tf.core import (
+    DIVISION,
+    Registry,
+    UserError,
+    Workload,
+    arguments_of,
+    check_known,
+    remembered,
+)
 from dps_tf.data import embedded, photographs, prepared, sentences
 from dps_tf.data.arrays import (
     DecodedRows,
@@ -168,24 +174,14 @@ def load_for(workload: Workload, data_dir: str | None) -> Dataset:
 
     Raises UserError, with the command that prepares the data, if they are missing.
     """
-    options = {
-        "split": workload.split,
-        "split_seed": workload.split_seed,
-        "validation_examples": workload.validation_examples,
-        "test": workload.test,
-        "test_examples": workload.test_examples,
-        "training_examples": workload.training_examples,
-        **workload.dataset_arguments,
-    }
-    text = json.dumps(options, sort_keys=True)
-    return _loaded(workload.dataset, data_dir, text, Registry.replaced)
+    options = {name: getattr(workload, name) for name in DIVISION}
+    options |= workload.dataset_arguments
+    return _loaded(workload.dataset, data_dir and str(data_dir), options)
 
 
-@functools.lru_cache(maxsize=2)
-def _loaded(name: str, data_dir: str | None, options: str, replaced: int) -> Dataset:
-    """Returns a data set by what it depends on, registered functions included."""
-    del replaced
-    return load(name, data_dir, **_with_tuples(json.loads(options)))
+@remembered(2)
+def _loaded(name: str, data_dir: str | None, options: Mapping[str, Any]) -> Dataset:
+    return load(name, data_dir, **_with_tuples(options))
 
 
 def _with_tuples(value: Any) -> Any:

@@ -83,15 +83,14 @@ def write_arrays(
     try:
         described = _written(folder, batches, facts)
     except UserError:
-        _remove(folder)
+        for name in ("inputs.bin", "labels.bin", _BEGUN):
+            (folder / name).unlink(missing_ok=True)
         raise
-    _write_manifest(folder, {**described, "facts": facts})
-
-
-def _remove(folder: Path) -> None:
-    """Removes the unfinished files of a set that cannot be written as it is."""
-    for name in ("inputs.bin", "labels.bin", _BEGUN):
-        (folder / name).unlink(missing_ok=True)
+    manifest = {"format": _FORMAT, **described, "facts": facts}
+    partial = folder / f".{_MANIFEST}"
+    partial.write_text(json.dumps(manifest, indent=1, sort_keys=True))
+    partial.replace(folder / _MANIFEST)
+    (folder / _BEGUN).unlink(missing_ok=True)
 
 
 def _written(
@@ -114,7 +113,9 @@ def _written(
         for batch in batches(kept_rows) if callable(batches) else batches:
             _check_rows(batch)
             if not templates:
-                (folder / _BEGUN).write_text(_begun_text(batch, facts))
+                rows = [[array.dtype.str, list(array.shape[1:])] for array in batch]
+                begun = json.dumps({"rows": rows, "facts": facts}, sort_keys=True)
+                (folder / _BEGUN).write_text(begun)
             count += len(batch[0])
             files = (inputs_file, labels_file)
             for name, file, array in zip(_NAMES, files, batch, strict=True):
@@ -134,24 +135,11 @@ def _written(
     }
 
 
-def _write_manifest(folder: Path, described: Mapping[str, Any]) -> None:
-    manifest = {"format": _FORMAT, **described}
-    partial = folder / f".{_MANIFEST}"
-    partial.write_text(json.dumps(manifest, indent=1, sort_keys=True))
-    partial.replace(folder / _MANIFEST)
-    (folder / _BEGUN).unlink(missing_ok=True)
-
-
 def _check_rows(batch: tuple[np.ndarray, np.ndarray]) -> None:
     for name, array in zip(_NAMES, batch, strict=True):
         check_kind(name, array, STORED_KINDS)
     if len(batch[0]) != len(batch[1]):
         raise ValueError(f"{len(batch[0])} inputs, {len(batch[1])} labels")
-
-
-def _begun_text(batch: tuple[np.ndarray, np.ndarray], facts: dict[str, Any]) -> str:
-    rows = [[array.dtype.str, list(array.shape[1:])] for array in batch]
-    return json.dumps({"rows": rows, "facts": facts}, sort_keys=True)
 
 
 def _kept(folder: Path, facts: dict[str, Any]) -> dict[str, np.ndarray]:

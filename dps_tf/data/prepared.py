@@ -236,8 +236,11 @@ def read_checked_texts(name: str, folder: Path) -> list[str]:
     """Returns the text's parts in file order; UserError unless they are published."""
     from dps_tf.data import tfds
 
-    splits = ("train", "validation", "test")
-    parts = _read(name, folder, lambda: tfds.read_texts(folder, splits))
+    def read() -> list[str]:
+        splits = ("train", "validation", "test")
+        return [b"".join(tfds.read_texts(folder, s, 0)).decode() for s in splits]
+
+    parts = _read(name, folder, read)
     digest = hashlib.sha256("".join(parts).encode()).hexdigest()
     _check_content(name, folder, digest, PUBLISHED[name].content)
     return parts

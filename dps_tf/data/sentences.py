@@ -201,7 +201,7 @@ def prepare_sentences(
     source = built_folder(name, described.config, size, data_dir, None, report)
 
     def texts(split: str, begin: int, end: int | None, first: int) -> Iterator[str]:
-        stored = tfds.read_texts_from(source, split, begin + first)
+        stored = tfds.read_texts(source, split, begin + first)
         count = None if end is None else end - begin - first
         for row, text in enumerate(itertools.islice(stored, count)):
             yield _decoded(text, f"text {begin + first + row} of {name}/{split}")

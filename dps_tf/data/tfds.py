@@ -52,11 +52,6 @@ def read_images(folder: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
     return in_file_order, labels
 
 
-def read_texts(folder: Path, splits: tuple[str, ...]) -> list[str]:
-    """Returns the whole text of each split of a prepared set, its examples joined."""
-    return [b"".join(read_texts_from(folder, split, 0)).decode() for split in splits]
-
-
 def records(folder: Path, split: str) -> Sequence[dict[str, Any]]:
     """Returns the examples of a split in stored order, images as encoded bytes.
 
@@ -76,7 +71,7 @@ def records(folder: Path, split: str) -> Sequence[dict[str, Any]]:
             ) from error
 
 
-def read_texts_from(folder: Path, split: str, first: int) -> Iterator[bytes]:
+def read_texts(folder: Path, split: str, first: int) -> Iterator[bytes]:
     """Yields the feature `text` of a split in stored order, from example `first` on."""
     config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
     with _quiet():

@@ -6,16 +6,21 @@ tf_keras model that outputs logits, so that losses and metrics have one form of 
 
 from __future__ import annotations
 
-import functools
-import json
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dps_tf._keras import keras, own_settings
-from dps_tf.core import FLOAT32, Registry, UserError, Workload, arguments_of
+from dps_tf.core import (
+    FLOAT32,
+    Registry,
+    UserError,
+    Workload,
+    arguments_of,
+    remembered,
+)
 from dps_tf.models import image_networks, language_networks
 from dps_tf.models.functional import functional, given, varying_averages
 from dps_tf.models.initial_point import initial_point, noting_initializers
@@ -122,22 +127,15 @@ def scratch_for(
 
     So its passes are traced once. The last two networks stay in memory.
     """
-    arguments = json.dumps(dict(workload.network_arguments), sort_keys=True)
-    of_data = tuple(input_shape), classes
-    return _built(workload.network, arguments, *of_data, Registry.replaced)
+    arguments = workload.network_arguments
+    return _built(workload.network, arguments, input_shape, classes)
 
 
-@functools.lru_cache(maxsize=2)
+@remembered(2)
 def _built(
-    name: str,
-    arguments: str,
-    input_shape: tuple[int | None, ...],
-    classes: int,
-    replaced: int,
+    name: str, arguments: Mapping[str, Any], input_shape: list[Any], classes: int
 ) -> keras.Model:
-    """Returns a network by what it depends on, registered functions included."""
-    del replaced
-    return build(name, input_shape, classes, **json.loads(arguments))
+    return build(name, input_shape, classes, **arguments)
 
 
 def check_same(

@@ -161,18 +161,14 @@ class GhostBatchNormalization(keras.layers.Layer):
         if not training:
             normal = self._normalize(exact, self.moving_mean, self.moving_variance)
             return tf.cast(normal, inputs.dtype)
-        grouped = self._group(exact)
+        ghosts = [-1, self._examples_of_one(exact)]
+        grouped = tf.reshape(exact, tf.concat([ghosts, tf.shape(exact)[1:]], 0))
         axes = list(range(1, grouped.shape.rank - 1))
         mean, variance = tf.nn.moments(grouped, axes, keepdims=True)
         self._move(self.moving_mean, mean)
         self._move(self.moving_variance, variance)
         normal = self._normalize(grouped, mean, variance)
         return tf.cast(tf.reshape(normal, tf.shape(inputs)), inputs.dtype)
-
-    def _group(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns [ghost batches, examples of a ghost batch, ..., channels]."""
-        size = self._examples_of_one(inputs)
-        return tf.reshape(inputs, tf.concat([[-1, size], tf.shape(inputs)[1:]], 0))
 
     def _examples_of_one(self, inputs: tf.Tensor) -> Any:
         """Returns the examples of a ghost batch, an int if the shape is static."""

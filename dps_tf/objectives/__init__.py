@@ -7,8 +7,6 @@ besides the objective's own.
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +21,7 @@ from dps_tf.core import (
     Workload,
     arguments_of,
     near_matches,
+    remembered,
 )
 from dps_tf.objectives.batch_sums import BatchSums, Progress, dense_gradients
 from dps_tf.objectives.losses import (
@@ -98,20 +97,11 @@ def build_for(
 
     `token_bytes`: bytes of the data set's tokens, for an objective that reads them.
     """
-    arguments = json.dumps(dict(workload.objective_arguments), sort_keys=True)
-    lengths = None if token_bytes is None else tuple(int(n) for n in token_bytes)
-    return _built(workload.objective, arguments, lengths, Registry.replaced)
+    lengths = None if token_bytes is None else [int(n) for n in token_bytes]
+    return _built(workload.objective, workload.objective_arguments, lengths)
 
 
-@functools.lru_cache(maxsize=8)
-def _built(
-    name: str, arguments: str, token_bytes: tuple[int, ...] | None, replaced: int
-) -> Objective:
-    """Returns an objective by what it depends on, registered functions included."""
-    del replaced
-    return build(name, json.loads(arguments), token_bytes)
-
-
+_built = remembered(8)(build)
 _SOME_TOKEN_BYTES = (1,)
 """Placeholder for the bytes of the tokens before the data set is loaded."""
 

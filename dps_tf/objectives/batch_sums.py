@@ -35,7 +35,8 @@ class BatchSums:
         name: prefix of the name scope of the function's operations. It must not
             change: TensorFlow's graph optimizer orders some additions by it, so the
             bits of sums, also of cached ones, depend on it.
-        threads: batches computed at a time; by default one per processor.
+        threads: batches computed at a time; by default one per processor, or one on a
+            GPU.
 
     Attributes:
         traces: number of times the function was traced; at most one per thread.
@@ -53,7 +54,8 @@ class BatchSums:
         self._function = function
         self._signature = list(signature)
         self._name = name
-        self._threads = threads or _available()
+        gpus = tf.config.list_physical_devices("GPU")
+        self._threads = threads or (1 if gpus else min(processors(), _MOST_THREADS))
 
     def __call__(
         self,
@@ -120,10 +122,3 @@ def dense_gradients(
     zero = tf.UnconnectedGradients.ZERO
     gradients = tape.gradient(value, variables, unconnected_gradients=zero)
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
-
-
-def _available() -> int:
-    """Returns the default number of batches that are computed at a time."""
-    if tf.config.list_physical_devices("GPU"):
-        return 1
-    return min(processors(), _MOST_THREADS)

@@ -17,17 +17,12 @@ _SHOWN = 60  # characters of a path that is too long
 
 
 def is_name(name: str) -> bool:
-    """Returns whether a name can be part of a path; see `check_name`."""
+    """Returns whether a name can be part of a path, by `checked_name`."""
     try:
-        check_name(name)
+        checked_name("name", name)
     except UserError:
         return False
     return True
-
-
-def check_name(name: str) -> str:
-    """Returns a name of [A-Za-z0-9._-] that is neither '.' nor '..'; else UserError."""
-    return checked_name("name", name)
 
 
 def absolute(path: str) -> str:
@@ -84,7 +79,7 @@ class SweepLayout:
 
     def cell(self, name: str) -> CellLayout:
         """Returns the paths of one cell; UserError if the name cannot be a folder."""
-        return CellLayout(f"{self.cells}/{check_name(name)}")
+        return CellLayout(f"{self.cells}/{checked_name('cell', name)}")
 
 
 class CellLayout:
@@ -115,11 +110,11 @@ class CellLayout:
 
     def log(self, writer: str) -> str:
         """Returns the log of one writer."""
-        return f"{self.logs}/{check_name(writer)}.log"
+        return f"{self.logs}/{checked_name('writer', writer)}.log"
 
     def table(self, name: str) -> str:
         """Returns the Parquet file of one of CLOSING_TABLES, or of another table."""
-        return f"{self.root}/{check_name(name)}.parquet"
+        return f"{self.root}/{checked_name('table', name)}.parquet"
 
 
 def segments(log: str) -> str:

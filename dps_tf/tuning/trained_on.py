@@ -6,14 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dps_tf.core import StudySpecification, UserError
+from dps_tf.core import DIVISION, StudySpecification, UserError
 from dps_tf.store import NETWORK, StudyReader
 
 _CONTENT = "content_hash"
-_DATA = (
-    *("dataset", "dataset_arguments", "split", "split_seed", "validation_examples"),
-    *("test", "test_examples", "training_examples"),
-)
+_DATA = ("dataset", "dataset_arguments", *DIVISION)
 _NAMES: Mapping[str, tuple[str, ...]] = {
     _CONTENT: _DATA,
     NETWORK: ("network", "network_arguments", *_DATA),
