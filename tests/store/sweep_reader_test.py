@@ -276,8 +276,8 @@ def test_a_specification_of_another_version_is_refused_and_nothing_written(chang
     assert str(refused.value) == str(again.value)
     assert str(refused.value) == (
         f"{layout.study} was written by another version of dps_tf (0.0.7), whose "
-        f"specification differs from that of this version{said}: use that version, or "
-        "choose another directory."
+        f"specification differs from this version's{said}: use that version, or choose "
+        "another directory."
     )
     assert files.objects == before
 
