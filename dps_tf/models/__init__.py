@@ -128,12 +128,12 @@ def scratch_for(
     So its passes are traced once. The last two networks stay in memory.
     """
     arguments = workload.network_arguments
-    return _built(workload.network, arguments, input_shape, classes)
+    return _built(workload.network, arguments, tuple(input_shape), classes)
 
 
 @remembered(2)
 def _built(
-    name: str, arguments: Mapping[str, Any], input_shape: list[Any], classes: int
+    name: str, arguments: Mapping[str, Any], input_shape: Sequence[Any], classes: int
 ) -> keras.Model:
     return build(name, input_shape, classes, **arguments)
 
