@@ -24,8 +24,7 @@ from evidence import (
     over,
     quotient,
 )
-from noise_scales import TABLES, measured_curves, order
-from noise_scales import Curve as MeasuredCurve
+from noise_scales import TABLES, MeasuredCurve, measured_curves, order
 from records import LAW_TABLES, Tables, refuses_law
 from scipy import stats
 

@@ -40,17 +40,21 @@ NAMES = {"rank": "rank correlation", "slope": "slope"}
 
 
 @dataclass(frozen=True)
-class Curve:
-    """A curve: its table and panel, its noise scale in examples, and c1/c2."""
+class MeasuredCurve:
+    """A curve: its noise scale in examples, and c1/c2.
 
-    workload: str
+    Curves of equal `group` are ranked together: table, workload and goal, and the
+    optimizer where a table has many curves.
+    """
+
+    group: tuple[str, ...]
     noise: float
     critical: Distribution
 
 
 def measured_curves(
     study: str, cells: pd.DataFrame, measurements: pd.DataFrame, prefix: str
-) -> list[Curve]:
+) -> list[MeasuredCurve]:
     """Returns the curves of a table that have a fit and a noise scale.
 
     Curves that are too short alone have the joint fit of their workload. Numerator and
@@ -61,8 +65,8 @@ def measured_curves(
     curves = curves_of(cells)
     averages = averaged(curves, measurements, prefix)
     found = [
-        Curve(
-            f"{study} {curves.labels[key].panel}",
+        MeasuredCurve(
+            (study, key.workload, key.goal, curves.labels[key].optimizer),
             mean_scale(of_curve(averages, key)),
             fit.posterior.critical_batch_size,
         )
@@ -72,7 +76,7 @@ def measured_curves(
 
 
 def associated(
-    curves: Sequence[Curve], across: bool = False
+    curves: Sequence[MeasuredCurve], across: bool = False
 ) -> dict[str, tuple[float, Floats]]:
     """Returns value and replicates of `rank` and `slope`, as in NAMES.
 
@@ -95,10 +99,11 @@ def associated(
     """
     random = np.random.default_rng(0)
     plain, drawn = [], []
-    for workload in dict.fromkeys(curve.workload for curve in curves):
-        own = [curve for curve in curves if curve.workload == workload]
+    for group in dict.fromkeys(curve.group for curve in curves):
+        own = [curve for curve in curves if curve.group == group]
         if len(own) < FEWEST and not across:
-            raise ValueError(f"{workload}: {len(own)} curves, of {FEWEST} at least")
+            name = " ".join(text for text in group if text)
+            raise ValueError(f"{name}: {len(own)} curves, of {FEWEST} at least")
         noise = np.log2([curve.noise for curve in own])
         medians = np.log2([curve.critical.quantiles([0.5])[0] for curve in own])
         plain.append((noise[None], medians[None]))
@@ -137,7 +142,7 @@ def _moments(x: Floats, y: Floats) -> Floats:
 def order(
     statistic: str,
     studies: Sequence[str],
-    curves: Sequence[Curve],
+    curves: Sequence[MeasuredCurve],
     of: str,
     across: bool = False,
 ) -> Evidence:

@@ -22,7 +22,7 @@ from absl import flags
 
 from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import FINISHED, command
-from dps_tf.core import UserError, printable
+from dps_tf.core import printable
 
 common.section("What is fitted")
 _CSV = flags.DEFINE_string(
@@ -33,17 +33,9 @@ _CURVES = flags.DEFINE_multi_string(
     "curve", [], "Curve to print in full, of many; may be repeated."
 )
 common.section("How it is fitted")
-_LEVEL = flags.DEFINE_float(
-    "level", None, "Nominal coverage of the intervals; 0.95 by default."
-)
+_LEVEL = flags.DEFINE_float("level", 0.95, "Nominal coverage of the intervals.")
 _MARGIN = flags.DEFINE_float(
-    "margin", None, "Factor within which two curves count as equal; 1.25 by default."
-)
-_TOLERANCE = flags.DEFINE_multi_string(
-    "tolerance", [], "Tolerance t of the regimes; several by default; may be repeated."
-)
-_LINEAR_FROM = flags.DEFINE_float(
-    "linear_from", None, "Batch size from which linear scaling is counted."
+    "margin", 1.25, "Factor within which two curves count as equal."
 )
 _REFERENCE = flags.DEFINE_string(
     "reference", None, "Curve to which ratios are taken; the first by default."
@@ -57,28 +49,13 @@ def main() -> int:
     # After the flags are checked: SciPy takes seconds to load.
     from dps_tf.analysis.fit_table import FitSettings, fit_table, read_table, text_of
 
-    given = {
-        "level": _LEVEL.value,
-        "margin": _MARGIN.value,
-        "tolerances": tuple(_tolerance(text) for text in _TOLERANCE.value) or None,
-        "linear_from": _LINEAR_FROM.value,
-    }
-    settings = FitSettings(**{k: v for k, v in given.items() if v is not None})
+    settings = FitSettings(_LEVEL.value, _MARGIN.value)
     fitted = fit_table(read_table(_CSV.value), settings, _REFERENCE.value)
     if _JSON.value:
         print(json.dumps(fitted.to_json(), indent=1, allow_nan=False))
     else:
         print(printable(text_of(fitted, _CURVES.value)))
     return FINISHED
-
-
-def _tolerance(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise UserError(
-            f"--tolerance={text!r} is not a number: write 0.2 for 20 %."
-        ) from error
 
 
 if __name__ == "__main__":

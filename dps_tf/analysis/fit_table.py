@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis import law, regimes
+from dps_tf.analysis import law
 from dps_tf.analysis.interchange.foreign_files import numbers_of, read_csv
+from dps_tf.analysis.regimes import Ends, ends
 from dps_tf.analysis.searches import searches_of_results
 from dps_tf.analysis.tables import curve_key, curve_label, require, row_number
 from dps_tf.analysis.wording import and_list, number, p_text, with_interval
-from dps_tf.core import UserError, check_positive, near_matches, printable
+from dps_tf.core import UserError, near_matches, printable
 
 _LABELS = dict(zip(law.QUANTITIES, ("c1", "c2", "c1/c2"), strict=True))
 MANY = 3
@@ -32,26 +33,20 @@ WIDTH = 100
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How curves are fitted; see `law.fit_law` and `regimes`."""
+    """How curves are fitted: coverage of intervals, and what counts as equal.
+
+    Attributes:
+        level: nominal coverage of the intervals.
+        margin: factor within which two curves count as equal.
+    """
 
     level: float = law.LEVEL
     margin: float = law.MARGIN
-    tolerances: tuple[float, ...] = regimes.TOLERANCES
-    linear_from: float | None = None
-
-    def __post_init__(self) -> None:
-        if not self.tolerances:
-            raise UserError("at least one tolerance is needed, for example 0.2.")
-        values = [("tolerance, a share,", share) for share in self.tolerances]
-        if self.linear_from is not None:
-            values.append(("linear_from, a batch size,", self.linear_from))
-        for name, value in values:
-            check_positive(name, value)
 
 
 @dataclass(frozen=True)
 class CurveFit:
-    """The law of a curve with a name, and regimes on the fit and on measured points.
+    """The law of a curve with a name, and the ends of its regimes.
 
     `left_out` counts the K* of the table that are not usable. `runs` has the least and
     greatest number of runs of which K* is the median, None without a column `run`.
@@ -60,7 +55,7 @@ class CurveFit:
 
     curve: str
     fit: law.LawFit
-    regimes: tuple[regimes.Regime, ...]
+    ends: Ends
     left_out: int
     runs: tuple[int, int] | None = None
     unit: str = "examples"
@@ -76,7 +71,7 @@ class CurveFit:
             "bracket_low": [None if np.isnan(k) else k for k in low],
             "rows_left_out": self.left_out,
             "fit": self.fit.to_json(),
-            "regimes": [regime.to_json() for regime in self.regimes],
+            "regimes": self.ends.to_json(),
         }
 
     def to_row(self) -> dict[str, Any]:
@@ -246,19 +241,12 @@ def _fit(
     name: str, observations: law.Observations, settings: FitSettings, rows: pd.DataFrame
 ) -> CurveFit:
     fit = law.fit_law(observations, settings.level)
-    tolerances, start = settings.tolerances, settings.linear_from
-    # The fitted curve answers for a batch size that this curve has not measured.
-    measured = start if start in observations.batch_size else None
-    ends = (
-        *regimes.fitted_regimes(fit, tolerances, start),
-        *regimes.measured_regimes(observations, tolerances, measured),
-    )
     left_out = len(rows) - len(observations)
     runs = (min(rows["runs"]), max(rows["runs"])) if "runs" in rows else None
     units = rows["unit"].unique() if "unit" in rows else ["examples"]
     if len(units) > 1:
         raise UserError(f"curve {name!r} has the units {and_list([*map(str, units)])}.")
-    return CurveFit(name, fit, ends, left_out, runs, str(units[0]))
+    return CurveFit(name, fit, ends(fit), left_out, runs, str(units[0]))
 
 
 def curves_of_table(
@@ -420,7 +408,8 @@ def _curve(curve: CurveFit) -> list[str]:
         head += f"; medians of {curve.runs[0]} to {curve.runs[1]} runs"
     if curve.left_out:
         head += f"; {curve.left_out} rows without a usable one"
-    return [head, *_law(fit), *_residuals(fit), *_regimes(curve)]
+    other = "Within another share t they are t c1/c2 and c1/c2 / t."
+    return [head, *_law(fit), *_residuals(fit), *_wrapped(curve.ends.sentence, other)]
 
 
 def _estimate(estimate: law.Estimate, digits: int | None = 3) -> str:
@@ -470,37 +459,6 @@ def _residuals(fit: law.LawFit) -> list[str]:
     for start in range(0, len(cells), 6):
         lines.append("    " + "  ".join(cells[start : start + 6]))
     return lines
-
-
-def _regimes(curve: CurveFit) -> list[str]:
-    """Returns one line per definition, one column per tolerance t."""
-    cells = pd.Series(
-        {
-            (regimes.DEFINITIONS[r.name], f"{100 * r.tolerance:g} %"): _end(r, curve)
-            for r in curve.regimes
-        }
-    ).unstack(sort=False)
-    octaves = regimes.sensitivity(curve.regimes)["octaves"]
-    cells["octaves"] = [f"{value:.1f}" for value in octaves]
-    return [
-        "  ends of the regimes, in batch sizes, by tolerance t:",
-        *(f"    {line}" for line in cells.to_string().splitlines()),
-        "    (K0 at the smallest B0; B1 is --linear_from, else B0; >= may lie",
-        "    beyond what was measured, < below it; octaves: how far t moves the end)",
-    ]
-
-
-def _end(regime: regimes.Regime, curve: CurveFit) -> str:
-    """Returns the end of a regime, or its bound where an end of c1/c2 is open."""
-    if regime.low is None:
-        return (">=" if regime.is_open else "") + f"{regime.batch_size:.12g}"
-    is_open = curve.fit.critical_batch_size.low == 0
-    if regime.high is None:
-        return "unknown" if is_open else f">{number(regime.low)}"
-    smallest = curve.fit.observations.batch_size[0]
-    if is_open or regime.batch_size < smallest:
-        return f"<{number(max(regime.high if is_open else 0, smallest))}"
-    return number(regime.batch_size)
 
 
 def _comparison(table: TableFit) -> list[str]:

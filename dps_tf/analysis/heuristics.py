@@ -15,7 +15,7 @@ import pandas as pd
 from dps_tf.analysis.tables import (
     BOUNDS,
     Floats,
-    cell_codes,
+    RowsByCell,
     curve_key,
     require,
     study_key,
@@ -40,62 +40,35 @@ def effective_learning_rate(trials: pd.DataFrame) -> Floats:
     return np.asarray(rate / (1.0 - momentum), np.float64)
 
 
-def _trials_of_cells(studies: pd.DataFrame, trials: pd.DataFrame) -> list[pd.DataFrame]:
-    """Returns the trials of each cell in their order, with their effective `rate`."""
-    require(trials, BOUNDS, "trials (see with_bounds)")
-    codes = cell_codes(trials, studies)
-    order = np.lexsort((trials["trial"].to_numpy(np.int64), codes))
-    ordered = trials.assign(rate=effective_learning_rate(trials)).iloc[order]
-    edges = np.searchsorted(codes[order], np.arange(1, len(studies)))
-    return [ordered.iloc[rows] for rows in np.split(np.arange(len(trials)), edges)]
-
-
-def _best_of(trials: pd.DataFrame) -> pd.Series | None:
-    """Returns the trial that reached the goal first, or None if no trial did."""
-    latest = trials["latest"].to_numpy(np.float64)
-    if not np.isfinite(latest).any():
-        return None
-    return trials.iloc[int(np.argmin(latest))]
-
-
 def best_rates(
     studies: pd.DataFrame, trials: pd.DataFrame, within: float = WITHIN
 ) -> pd.DataFrame:
     """Returns the best effective learning rate of each cell, with its spread.
 
-    Columns: those of `study_key`, steps_to_result, effective_learning_rate (of the best
-    trial), effective_low and effective_high (over the trials known to have reached the
-    goal by (1 + within) K*), trials_within (their number), spread_open (whether trials
-    that were stopped, or are known by bounds only, might belong to them too). NaN where
-    no trial reached it. Trials have the bounds of `reduce.with_bounds`; `within` is
-    a share of K*.
+    Columns: those of `study_key`, effective_learning_rate (of the best trial),
+    effective_low and effective_high (over the trials known to have reached the goal by
+    (1 + within) K*), spread_open (whether trials that were stopped, or are known by
+    bounds only, might belong to these too). NaN where no trial reached the goal. Trials
+    have the bounds of `reduce.with_bounds`; `within` is a share of K*.
     """
+    require(trials, BOUNDS, "trials (see with_bounds)")
+    rated = trials.assign(rate=effective_learning_rate(trials)).sort_values("trial")
+    by_cell = RowsByCell(rated, studies, ["rate", *BOUNDS])
     rows = []
-    for cell_trials in _trials_of_cells(studies, trials):
-        best = _best_of(cell_trials)
-        if best is None:
-            rows.append((np.nan, np.nan, np.nan, np.nan, 0, False))
+    for cell in studies.to_dict("records"):
+        found = by_cell.of(cell).reset_index(drop=True)
+        limit = (1 + within) * found["latest"].min()
+        if not np.isfinite(limit):
+            rows.append((np.nan, np.nan, np.nan, False))
             continue
-        limit = (1 + within) * best["latest"]
-        good = cell_trials["latest"] <= limit
-        rates = cell_trials.loc[good, "rate"].to_numpy(np.float64)
-        may_be = (cell_trials["earliest"] <= limit) & ~good
-        rows.append(
-            (
-                best["latest"],
-                best["rate"],
-                rates.min(),
-                rates.max(),
-                int(good.sum()),
-                bool(may_be.any()),
-            )
-        )
-    names = ["steps_to_result", "effective_learning_rate", "effective_low"]
-    names += ["effective_high", "trials_within", "spread_open"]
-    spreads = pd.DataFrame(rows, columns=names)
-    return pd.concat(
-        [studies[study_key(studies)].reset_index(drop=True), spreads], axis=1
-    )
+        good = found["latest"] <= limit
+        rates, best = found["rate"][good], found["rate"][found["latest"].idxmin()]
+        may_be = (found["earliest"] <= limit) & ~good
+        rows.append((best, rates.min(), rates.max(), bool(may_be.any())))
+    names = ["effective_learning_rate", "effective_low", "effective_high"]
+    spreads = pd.DataFrame(rows, columns=[*names, "spread_open"])
+    cells = studies[study_key(studies)].reset_index(drop=True)
+    return pd.concat([cells, spreads], axis=1)
 
 
 def rules(studies: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:

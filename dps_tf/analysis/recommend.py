@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.fit_table import curves_of_table, observations_by_curve
+from dps_tf.analysis.fit_table import curves_of_table
 from dps_tf.analysis.law import (
     LEVEL,
     Draws,
@@ -32,7 +32,13 @@ from dps_tf.analysis.step_times import (
     measured_devices,
     step_time_model,
 )
-from dps_tf.analysis.tables import Floats, numbers, refuse_first, require
+from dps_tf.analysis.tables import (
+    Floats,
+    curve_key,
+    numbers,
+    refuse_first,
+    require,
+)
 from dps_tf.analysis.wording import interval, number, steps, with_interval
 from dps_tf.core import UserError, check_positive, whole
 
@@ -288,21 +294,33 @@ def recommend_curves(
 ) -> dict[str, Recommendation]:
     """Returns the recommendation of each curve of a table; see `recommend`.
 
-    `recorded` are step times of the sweep, for those that are not given. A table of
-    one workload serves every curve, another one that of each name.
+    `recorded` are step times of the sweep, used where none are given. A given table
+    of one workload serves every curve; of several, each curve has those of `times_of`.
     """
     times = recorded if step_times is None else step_times
-    by_curve = {} if times is None else curves_of_table(times)
-    serves_all = step_times is not None and len(by_curve) == 1
+    serves_all = step_times is not None and len(curves_of_table(step_times)) == 1
     recommendations = {}
-    for name, points in observations_by_curve(results).items():
-        own = step_times if serves_all else by_curve.get(name)
-        if own is None:
+    for name, rows in curves_of_table(results).items():
+        own = times if serves_all or times is None else times_of(times, rows)
+        if own is None or own.empty:
             raise UserError(
                 f"step_times is missing: no time of a step is recorded of {name!r}."
             )
+        points = Observations.from_results(rows)
         recommendations[name] = recommend(points, own, devices, deadline)
     return recommendations
+
+
+def times_of(times: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Returns the step times of the curve of some rows of results, if they are known.
+
+    Both tables are equal in all columns that name curves and that both have.
+    """
+    both = times.columns.intersection(rows.columns)
+    names = [name for name in ("curve", *curve_key(times)) if name in both]
+    own = times.merge(rows[names].drop_duplicates(), on=names) if names else times
+    # Rows of several curves do not say which of these times are meant.
+    return own if len(curves_of_table(own)) == 1 else own.iloc[:0]
 
 
 def _candidates(points: Observations, law: Draws, model: StepTimes) -> pd.DataFrame:

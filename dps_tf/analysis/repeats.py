@@ -245,27 +245,3 @@ def with_noise(results: pd.DataFrame, summarized: pd.DataFrame) -> pd.DataFrame:
     if len(best):
         noise[cell_codes(best, results)] = best["noise"].to_numpy(np.float64)
     return results.assign(noise=noise)
-
-
-def spread_over_seeds(results: pd.DataFrame) -> pd.DataFrame:
-    """Returns the spread of K* over repeats of a study under other seeds.
-
-    One row per cell, seeds taken together: `repeats` (number of seeds), `reached`
-    (seeds with a K* that is not only a bound), and the least, median and greatest of
-    these in `steps_min`, `steps_median`, `steps_max`. This spread, unlike the best of n
-    on redrawing, is two-sided; with few seeds it is a range and no interval.
-    """
-    keys = [
-        name for name in [*curve_key(results), "batch_size", "goal"] if name != "seed"
-    ]
-    exact = results["steps_to_result"].where(results["steps_bound"] == "")
-    frame = results[keys].assign(steps=exact.astype("Float64").astype(np.float64))
-    grouped = frame.groupby(keys, sort=True)["steps"]
-    spread = grouped.agg(
-        repeats="size",
-        reached="count",
-        steps_min="min",
-        steps_median="median",
-        steps_max="max",
-    )
-    return spread.reset_index()

@@ -8,7 +8,6 @@ cell in several precisions.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -310,14 +309,6 @@ _OWN: Mapping[str, Mapping[str, str]] = {
     "bounded": _OF_BOUNDED,
     "repeats": {**_OF_BOUNDED, **_OF_REPEATS},
 }
-_ORDER = ("results", *SCHEMAS, "bounded", "repeats")
-_FURTHER = {
-    "trials": "a column for each metaparameter",
-    "curves": "a column for each metric, `split/name`",
-    "results": "the best trial's metaparameters, and the columns of the cell",
-    "bounded": "all columns of `trials`, for the goal of `results`",
-    "repeats": "the outcome of each repeat, as in `trials`",
-}
 
 
 def meaning(table: str, column: str, metrics: Iterable[str] = ()) -> str:
@@ -339,16 +330,3 @@ def entries(table: str) -> dict[str, str]:
     """Returns the meaning of each column that a table always has, by name."""
     names = SCHEMAS[table].names if table in SCHEMAS else tuple(_OWN[table])
     return {name: meaning(table, name) for name in names}
-
-
-def documentation() -> str:
-    """Returns the meanings of all columns as lines of text, for `help`."""
-    lines = []
-    for table in _ORDER:
-        lines += ["", f"{table}:"]
-        for name, text in entries(table).items():
-            entry = f"{name}: {text}"
-            lines.append(textwrap.fill(entry, 84, subsequent_indent="    "))
-        if table in _FURTHER:
-            lines.append(f"and {_FURTHER[table]}.")
-    return "\n".join(lines)

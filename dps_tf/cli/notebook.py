@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from dps_tf._tensorflow import import_tensorflow
 from dps_tf.analysis import loading
-from dps_tf.analysis.tables import documentation
 from dps_tf.cli.command_line import tell_of_damage
 from dps_tf.core import UserError, check_known
 from dps_tf.store import files_for
@@ -109,10 +108,6 @@ def load(
     """
     read = loading.load(*sweep_dirs, goal=goal, labels=labels)
     return Tables(**vars(read))
-
-
-# The text that `help(dps_tf.load)` shows.
-load.__doc__ = f"{load.__doc__}\nColumns of the tables:\n{documentation()}\n"
 
 
 def run(

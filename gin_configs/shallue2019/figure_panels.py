@@ -7,16 +7,13 @@ and the budgets of Figure 11 the first and last are published; those between are
 of two, and 1, 2 and 5 in each decade, which fit where the published curves of Figure 11
 end.
 
-What Figures 12 to 24 show is not known from public sources: what the archive allows
-beyond Figure 11 has titles and no numbers. Goals on training metrics are those of
-validation; scatters (figure 0 in the table) are at one batch size of each workload,
-near the middle of its range.
+What Figures 12 to 24 show is not known from public sources.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -57,8 +54,7 @@ class Panel:
         first: batch size n that curves are divided at and lines start from; None is the
             smallest.
         batch_size: of a scatter, which it shows.
-        budgets: of a comparison of budgets, in steps or epochs; none in a scatter is
-            all that was trained.
+        budgets: of a scatter, and of a comparison of budgets, in steps or epochs.
         examples: in an epoch, where budgets are epochs; else 0.
         limits: of the y axis, or of both axes of a scatter; None: where the data end.
     """
@@ -79,13 +75,13 @@ class Figure:
 
     Attributes:
         columns: panels in a row.
-        number: in the publication; 0 of one that is not known to stand there.
+        number: in the publication.
     """
 
     title: str
     panels: tuple[Panel, ...]
-    columns: int = 3
-    number: int = 0
+    columns: int
+    number: int
 
     @property
     def kind(self) -> str:
@@ -94,8 +90,8 @@ class Figure:
 
     @property
     def label(self) -> str:
-        """What the table of all points calls it: number, or title."""
-        return f"Figure {self.number}" if self.number else self.title
+        """What the table of all points calls it."""
+        return f"Figure {self.number}"
 
 
 def budgets_between(low: float, high: float) -> tuple[float, ...]:
@@ -157,30 +153,4 @@ FIGURES = tuple(
         start=1,
     )
 )
-"""Those of the publication whose panels are known, by number."""
-
-
-def _each(kind: str, split: str = "validation") -> tuple[Panel, ...]:
-    """Returns a panel for each workload of Figure 1, with goals on another split."""
-    found = []
-    for panel in FIGURES[0].panels:
-        (series,) = panel.series
-        metric = series.goal.metric.replace("validation/", f"{split}/")
-        series = replace(series, goal=replace(series.goal, metric=metric))
-        found.append(replace(panel, kind=kind, series=(series,), limits=None))
-    return tuple(found)
-
-
-FURTHER = (
-    Figure("Steps to result on the training set", _each("steps", "train")),
-    Figure("Learning rate of the best trial", _each("learning_rate")),
-    Figure("Momentum of the best trial", _each("momentum")),
-    Figure("Which metaparameters reach the goal within the whole budget", panels_of(0)),
-    Figure("Steps to result of fewer trials", _each("trials")),
-    Figure(
-        "Best validation metric within a budget, from near",
-        tuple(replace(panel, limits=None) for panel in FIGURES[-1].panels),
-        2,
-    ),
-)
-"""What the archive allows beyond them."""
+"""Figures of the publication whose panels are known, by number."""

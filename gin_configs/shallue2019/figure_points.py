@@ -19,14 +19,9 @@ from figure_panels import FOLDER, Panel, Series
 from dps_tf.core import UserError
 
 SWEEP, DIGITIZED = "sweep", "digitized"
-TRIALS = (25, 50, 100)
-"""Numbers of trials of which the best is compared."""
-# Of a band and its middle; the slack keeps one that is met exactly from rounding.
-LEVELS = np.array([0.05, 0.5, 0.95]) - 1e-12
-COLUMNS = ["series", "batch_size", "x", "value", "low", "high", "status", "source"]
-COLUMNS += ["note"]
-"""Of `points`: `x` and `status` of scatters and budgets only; `low` and `high`, the
-ends of a band, of numbers of trials; `note` of digitized values that are doubtful."""
+COLUMNS = ["series", "batch_size", "x", "value", "status", "source", "note"]
+"""Columns of `points`: only scatters and budgets have `x`, and only scatters `status`;
+`note` says which digitized values are doubtful."""
 Rows = list[dict[str, Any]]
 
 
@@ -207,18 +202,6 @@ def _rates(panel: Panel, sweeps: Sweeps) -> Rows:
     return _with_notes(_rows(series.label, values, DIGITIZED), published)
 
 
-def _learning_rate(panel: Panel, sweeps: Sweeps) -> Rows:
-    (series,) = panel.series
-    best = best_trials(sweeps.counted(series))
-    return _rows(series.label, best["learning_rate"]) if "learning_rate" in best else []
-
-
-def _momentum(panel: Panel, sweeps: Sweeps) -> Rows:
-    (series,) = panel.series
-    best = best_trials(sweeps.counted(series))
-    return _rows(series.label, 1.0 - best["momentum"]) if "momentum" in best else []
-
-
 def _of_smoothing(trials: pd.DataFrame, label: str) -> pd.DataFrame:
     """Returns the trials with a label smoothing; none where it was no metaparameter."""
     if "label_smoothing" not in trials:
@@ -264,11 +247,11 @@ def _scatter(panel: Panel, sweeps: Sweeps) -> Rows:
     trials = sweeps.trials(series)
     if trials.empty or not {"learning_rate", "momentum"} <= set(trials.columns):
         return []
-    limit = panel.budgets[0] if panel.budgets else np.inf
+    limit = panel.budgets[0]
     limit *= panel.examples / panel.batch_size if panel.examples else 1
     trials = trials[trials["batch_size"] == panel.batch_size]
     # Trials of a study that may end before cannot tell.
-    trials = trials[(trials["step_budget"] >= limit) | np.isinf(limit)]
+    trials = trials[trials["step_budget"] >= limit]
     best = best_trials(trials)
     best = best[best["latest"] <= limit]["trial"].tolist() if len(best) else []
     return [
@@ -320,36 +303,6 @@ def _budgets(panel: Panel, sweeps: Sweeps) -> Rows:
     return rows
 
 
-def trials_name(number: int) -> str:
-    """Returns what the curve of the best of so many trials is called."""
-    return f"{number} trials"
-
-
-def _best_of_fewer(panel: Panel, sweeps: Sweeps) -> Rows:
-    """Returns the best of fewer trials, redrawn with replacement: median and band.
-
-    Only where every trial ran on: what a race has stopped might have met the goal.
-    """
-    (series,) = panel.series
-    tables = sweeps.exhaustive(series)
-    if tables is None:
-        return []
-    under = tables.for_goal(series.goal).bounded
-    rows: Rows = []
-    for size, latest in under.groupby("batch_size")["latest"]:
-        steps = np.sort(latest.to_numpy(float))
-        ranks = np.arange(1, len(steps) + 1)
-        for number in (n for n in TRIALS if n <= len(steps)):
-            # The best of n is among the k first of N with 1 - (1 - k/N)^n.
-            among_first = 1.0 - (1.0 - ranks / len(steps)) ** number
-            low, median, high = steps[np.searchsorted(among_first, LEVELS)]
-            if np.isfinite(median):
-                row = {"series": trials_name(number), "batch_size": size}
-                row |= {"value": median, "low": low, "high": high, "source": SWEEP}
-                rows.append(row)
-    return rows
-
-
 MAKERS = {
     "steps": _steps,
     "goals": _steps,
@@ -357,10 +310,7 @@ MAKERS = {
     "smoothing_best": _smoothing_best,
     "smoothing_steps": _smoothing_steps,
     "rates": _rates,
-    "learning_rate": _learning_rate,
-    "momentum": _momentum,
     "scatter": _scatter,
     "budgets": _budgets,
-    "trials": _best_of_fewer,
 }
 """What gives the points of a panel, by its kind."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import html
-import re
 import sys
 import textwrap
 from pathlib import Path
@@ -20,15 +19,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from figure_panels import FIGURES, FURTHER, Figure, Panel, Series
+from figure_panels import FIGURES, Figure, Panel, Series
 from figure_points import (
     DIGITIZED,
-    TRIALS,
     Sweeps,
     budget_name,
     digitized,
     points,
-    trials_name,
 )
 
 import dps_tf
@@ -47,9 +44,6 @@ _Y_LABEL = {
     "steps": "Steps",
     "goals": "Steps",
     "rates": "lr / (1 - momentum)",
-    "learning_rate": "Learning rate",
-    "momentum": "1 - momentum",
-    "trials": "Steps",
     "scatter": "1 - momentum",
 }
 _LEGEND = {"goals": "goal", "smoothing_best": "label smoothing"}
@@ -67,17 +61,11 @@ _CAPTIONS = {
     "normalized": _OF_STEPS,
     "smoothing_best": _OF_BEST,
     "rates": _OF_RATES,
-    "learning_rate": _OF_RATES,
-    "momentum": "1 - momentum of the best trial.",
     "scatter": "Each mark is a trial; the best one met the goal first. A trial that "
     "was stopped before it could answer has a mark of its own. Lines: the same "
     "effective learning rate, a power of ten each.",
     "budgets": "The best of all trials of studies whose trials all ran on.",
-    "trials": "Median and 90 % band of the best of so many trials, redrawn from those "
-    "that there are; none where a twentieth misses the goal. Goals are strict.",
 }
-_OWN_SERIES = ("budgets", "trials")
-"""Kinds whose curves are not those of workloads."""
 
 
 def write_figures(tables: Any | None, out: Path) -> pd.DataFrame:
@@ -89,7 +77,7 @@ def write_figures(tables: Any | None, out: Path) -> pd.DataFrame:
     out.mkdir(parents=True, exist_ok=True)
     sweeps = Sweeps(tables)
     sections, shown = [], []
-    for figure in (*FIGURES, *FURTHER):
+    for figure in FIGURES:
         frames = [points(panel, sweeps) for panel in figure.panels]
         for panel, frame in zip(figure.panels, frames, strict=True):
             if len(frame):
@@ -98,9 +86,7 @@ def write_figures(tables: Any | None, out: Path) -> pd.DataFrame:
                 shown.append(pd.concat([front, frame], axis=1))
         name = ""
         if any(map(len, frames)):
-            name = re.sub(
-                r"\W+", "_", figure.label.lower().replace("figure ", "figure")
-            )
+            name = f"figure{figure.number}"
             drawn = draw_figure(figure, frames)
             style.lay_out(drawn)
             (out / f"{name}.svg").write_bytes(style.svg(drawn))
@@ -115,8 +101,8 @@ def _page(sections: list[str]) -> str:
     title = "Figures of Shallue et al. 2019"
     lead = (
         "Figures 1 to 11 from the sweeps that were given, and digitized from the "
-        "published figures where these have nothing. Below them stands what the "
-        "archive has beyond; what Figures 12 to 24 show is not known here."
+        "published figures where these have nothing. What Figures 12 to 24 show is "
+        "not known here."
     )
     head = (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
@@ -129,7 +115,7 @@ def _page(sections: list[str]) -> str:
 
 def _section(figure: Figure, frames: list[pd.DataFrame], name: str) -> str:
     """Returns a figure, its caption, and what is missing of it, as HTML."""
-    title = f"{figure.label}: {figure.title}" if figure.number else figure.title
+    title = f"{figure.label}: {figure.title}"
     lines = [f"<h2>{html.escape(title)}</h2>"]
     if name:
         caption = html.escape(_CAPTIONS[figure.kind])
@@ -151,7 +137,7 @@ def remarks(figure: Figure, frames: list[pd.DataFrame]) -> list[str]:
     texts = []
     for panel, frame in zip(figure.panels, frames, strict=True):
         drawn = set(frame["series"])
-        wanted = () if panel.kind in _OWN_SERIES and len(frame) else panel.series
+        wanted = () if panel.kind == "budgets" and len(frame) else panel.series
         lacking = [s for s in wanted if s.label not in drawn]
         if lacking:
             smoothing = panel.kind.startswith("smoothing")
@@ -161,8 +147,6 @@ def remarks(figure: Figure, frames: list[pd.DataFrame]) -> list[str]:
                 for s in lacking
             ]
             at = f" at batch size {panel.first}, too," if panel.first else ""
-            if panel.kind == "trials":
-                at = " whose trials all run to their end"
             texts.append(
                 f"{panel.title}: no data for {', '.join(names)}; a sweep of it{at} or "
                 "the public archive would show it."
@@ -173,7 +157,7 @@ def remarks(figure: Figure, frames: list[pd.DataFrame]) -> list[str]:
 def figures_text(table: pd.DataFrame) -> str:
     """Returns how much each figure has, from the table behind them, as plain text."""
     lines = []
-    for figure in (*FIGURES, *FURTHER):
+    for figure in FIGURES:
         rows = table[table["figure"] == figure.label]
         sources = " and ".join(sorted(rows["source"].unique()))
         behind = f", {len(rows)} points from {sources}" if sources else ""
@@ -234,14 +218,14 @@ def _draw(axis: Any, panel: Panel, frame: pd.DataFrame) -> None:
     _draw_curves(axis, panel, frame)
     if panel.kind in ("steps", "normalized"):
         _draw_scaling(axis, panel, frame, -1.0, "--")
-    if panel.kind in ("rates", "learning_rate"):
+    if panel.kind == "rates":
         _draw_scaling(axis, panel, frame, 1.0, "--")
         _draw_scaling(axis, panel, frame, 0.5, ":")
     if panel.limits is not None:
         axis.set_ylim(*panel.limits)
     axis.set_xlabel("Batch size", fontsize=9)
     axis.set_ylabel(_y_label(panel), fontsize=9)
-    if len(panel.series) > 1 or panel.kind in _OWN_SERIES:
+    if len(panel.series) > 1 or panel.kind == "budgets":
         title = _LEGEND.get(panel.kind)
         if panel.kind == "budgets":
             title = "epochs" if panel.examples else "steps"
@@ -263,7 +247,7 @@ def _draw_curves(axis: Any, panel: Panel, frame: pd.DataFrame) -> None:
     """Draws a line for each curve, in the order of the panel."""
     sources = set(frame["source"])
     series = {s.label: s for s in panel.series}
-    in_order = panel.kind in ("goals", *_OWN_SERIES)
+    in_order = panel.kind in ("goals", "budgets")
     shows_goals = not in_order and len({_short(s) for s in panel.series}) > 1
     styles = style.sequential_styles if in_order else style.assign_styles
     for name, line_style in styles(_curves(panel)).items():
@@ -280,10 +264,6 @@ def _draw_curves(axis: Any, panel: Panel, frame: pd.DataFrame) -> None:
         hollow = {**marks, "linestyle": "none", "markerfacecolor": "white"}
         hollow["markeredgecolor"] = line_style.color
         axis.plot(doubtful["batch_size"], doubtful["value"], **hollow)
-        if panel.kind == "trials":
-            ends = (rows["low"], rows["high"].replace(np.inf, np.nan))
-            tint = {"color": line_style.color, "alpha": 0.15}
-            axis.fill_between(rows["batch_size"], *ends, **tint)
     if sources == {DIGITIZED}:
         note = {"fontsize": 6.5, "color": style.MUTED, "transform": axis.transAxes}
         # Where rising curves are not.
@@ -307,8 +287,6 @@ def _curves(panel: Panel) -> list[str]:
     """Returns the names of the curves that a panel may have, in their order."""
     if panel.kind == "budgets":
         return [budget_name(budget) for budget in panel.budgets]
-    if panel.kind == "trials":
-        return [trials_name(number) for number in TRIALS]
     return [series.label for series in panel.series]
 
 

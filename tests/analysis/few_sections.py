@@ -8,7 +8,6 @@ from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report import assembly
 from dps_tf.analysis.report.content import ReportContext
 from dps_tf.analysis.report.curves import curves_of
-from dps_tf.analysis.report.regimes import regimes_of
 
 _COMMAND = """
 import runpy, sys
@@ -34,4 +33,4 @@ def draw_only(patch: pytest.MonkeyPatch, *names: str) -> None:
 def context_of(tables: Tables) -> ReportContext:
     """Returns what every section is made from, without joint fits."""
     found = curves_of(tables.results, tables.studies)
-    return ReportContext(tables, found, regimes_of(found), ())
+    return ReportContext(tables, found, ())

@@ -13,6 +13,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.container import ErrorbarContainer
 
 from dps_tf.analysis import report
+from dps_tf.analysis.law import Estimate
+from dps_tf.analysis.regimes import Ends
 from dps_tf.analysis.report import (
     drawing,
     effects,
@@ -53,21 +55,13 @@ LINE = pd.DataFrame(
 ).assign(
     low=[800.0, np.nan], high=[1000.0, np.nan], further_low=700.0, further_high=1e3
 )
-REGIMES = pd.DataFrame(
-    {
-        "curve": ["a", "b"],
-        "smallest": 4.0,
-        "perfect_end": [16.0, 2.0],
-        "perfect_end_low": [8.0, 1.0],
-        "useful_end": [32.0, 256.0],
-        "useful_end_high": [48.0, 512.0],
-        "is_flat": [True, False],
-        "largest": 64.0,
-        "critical": [20.0, np.nan],
-        "critical_low": [10.0, np.nan],
-        "critical_high": [40.0, np.nan],
-    }
-)
+REGIMES = {
+    name: Ends(0.2, 4.0, 64.0, critical, 8.0, None, is_flat)
+    for name, critical, is_flat in (
+        ("a", Estimate(20.0, 10.0, 40.0), True),
+        ("b", Estimate(20.0, 0.0, np.inf), False),
+    )
+}
 TRIALS = pd.DataFrame(
     {
         "x": [1e-4, 1e-3, 1e-2, 1e-1, 1.0],

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis.fit_table import FitSettings, fit_table, read_table, text_of
+from dps_tf.analysis.regimes import ends
 from dps_tf.core import UserError
 from tests.made_up.sweeps import Sweep, make
 
@@ -41,7 +42,7 @@ def test_a_csv_gives_back_its_law(tmp_path):
     assert curve.fit.c1.value == pytest.approx(1e5, rel=5e-3)
     assert curve.fit.c2.value == pytest.approx(400, rel=3e-2)
     assert curve.curve == "all" and curve.left_out == 0
-    assert len(curve.regimes) == 6 * 4
+    assert curve.ends == ends(curve.fit)
 
 
 def test_curves_are_fitted_apart_and_together():
@@ -172,22 +173,9 @@ def test_an_end_that_the_prior_decides_is_a_bound_and_so_are_its_regimes():
         next(x for x in lines if x.startswith(name)) for name in ("  c1 ", "  c1/c2")
     )
     assert "at most 12,900" in c1 and "at most 148 " in ratio
-    ends = next(x for x in lines if "where K = (1+t) c2" in x).split()
-    assert ends[-5:-1] == ["<1,480", "<741", "<296", "<148"]
-
-
-def test_an_end_below_what_was_measured_is_no_number():
-    sizes = 4 * B
-    frame = table().assign(batch_size=sizes, steps_to_result=16 / sizes + 300)
-    text = text_of(fit_table(frame))
-    line = next(x for x in text.splitlines() if "where K B = (1+t) c1" in x)
-    assert "<4" in line
-
-
-@pytest.mark.parametrize("start", [float("nan"), -1.0, 0.0, float("inf")])
-def test_linear_scaling_counts_from_a_batch_size(start):
-    with pytest.raises(UserError, match="linear_from, a batch size, is .*; it must be"):
-        FitSettings(linear_from=start)
+    sentence = " ".join(" ".join(lines).split())
+    assert "within 20 %) holds up to batch size at most 30, and" in sentence
+    assert "level off from batch size at most 740; by single points" in sentence
 
 
 @pytest.mark.parametrize(
@@ -226,8 +214,6 @@ def test_missing_files_and_wrong_settings_are_refused(tmp_path):
     (tmp_path / "binary").write_bytes(bytes(range(128, 256)))
     with pytest.raises(UserError, match="not a CSV"):
         read_table(tmp_path / "binary")
-    with pytest.raises(UserError, match="tolerance, a share, is -1"):
-        FitSettings(tolerances=(-1.0,))
     with pytest.raises(UserError, match="level is 95"):
         fit_table(table(), FitSettings(level=95.0))
     with pytest.raises(UserError, match="not a curve that can be fitted"):

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis import loading
-from dps_tf.analysis.repeats import spread_over_seeds
 from dps_tf.analysis.report.curves import curves_of
 from dps_tf.core import UserError
 from dps_tf.store import StoredTables
@@ -74,8 +73,6 @@ def test_the_same_cells_in_another_precision_are_cells_of_their_own(
             mine = table[table["precision"] == precision].reset_index(drop=True)
             assert len(mine)
             pd.testing.assert_frame_equal(mine, getattr(alone, name), check_dtype=False)
-    spread = spread_over_seeds(both.results)
-    assert len(spread) == 8 and spread["repeats"].eq(1).all()
     with pytest.raises(UserError, match=rf"the same cell .*precision={HALF}"):
         loading.load(twin, write_sweep(tmp_path / "third", other))
 

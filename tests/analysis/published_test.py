@@ -18,33 +18,32 @@ from dps_tf.analysis.published import (
     shipped_file,
 )
 from dps_tf.analysis.regimes import (
-    linear_scaling_from,
     maximum_useful,
-    perfect_scaling_first,
+    perfect_scaling,
 )
 from dps_tf.core import UserError
 from tests.packaging.source_tree import SOURCE_TREE
 
 SHALLUE = "shallue2019/published.csv"
 # Fits of the digitized curves made apart from this package (soft-L1 of scale 0.1 on
-# log K): c1, c2, c1/c2, rms residual in octaves, end of perfect scaling by rule 1 and
-# rule 2 at 20 % and by rule 1 at 50 %, smallest batch on the plateau at 20 and 10 %.
+# log K): c1, c2, c1/c2, rms residual in octaves, end of perfect scaling on the points
+# at 20 and at 50 %, smallest batch on the plateau at 20 and 10 %.
 TABLE = """
-mnist-simple_cnn_base-sgd 4.6e4 286 161 0.16 4 32 32 4096 4096
-mnist-simple_cnn_base-momentum 4.7e4 148 319 0.09 4 64 64 4096 4096
-mnist-simple_cnn_base-nesterov 7.1e4 165 432 0.12 32 32 128 32768 55000
-fashion_mnist-simple_cnn_base-nesterov 5.1e4 163 310 0.12 8 8 128 2048 2048
-cifar_10-resnet_8-sgd 2.31e5 3.27e3 71 0.10 8 8 32 512 512
-cifar_10-resnet_8-nesterov 2.07e5 695 298 0.25 128 128 256 1024 1024
-imagenet-resnet_50-nesterov 9.35e7 5.1e3 1.84e4 0.15 256 4096 8192 65536 65536
-open_images_v4-resnet_50-nesterov 6.9e7 4.9e3 1.42e4 0.21 64 64 128 16384 32768
-imagenet-vgg_11-nesterov 5.25e7 1.65e4 3.2e3 0.23 1024 1024 1024 32768 32768
-lm1b-transformer_base-nesterov 8.7e6 1.07e4 815 0.05 128 128 512 4096 8192
-common_crawl-transformer_base-nesterov 2.0e7 3.5e4 576 0.17 64 64 256 4096 4096
-lm1b-transformer_shallow-sgd 2.9e7 1.49e5 194 0.03 32 32 128 2048 8192
-lm1b-transformer_shallow-momentum 3.6e7 3.5e4 1.02e3 0.18 32 32 128 8192 8192
-lm1b-transformer_shallow-nesterov 3.5e7 2.1e4 1.63e3 0.13 512 512 1024 4096 4096
-lm1b-lstm-nesterov 1.4e7 1.86e5 75 0.05 16 16 64 1024 1024
+mnist-simple_cnn_base-sgd 4.6e4 286 161 0.16 4 32 4096 4096
+mnist-simple_cnn_base-momentum 4.7e4 148 319 0.09 4 64 4096 4096
+mnist-simple_cnn_base-nesterov 7.1e4 165 432 0.12 32 128 32768 55000
+fashion_mnist-simple_cnn_base-nesterov 5.1e4 163 310 0.12 8 128 2048 2048
+cifar_10-resnet_8-sgd 2.31e5 3.27e3 71 0.10 8 32 512 512
+cifar_10-resnet_8-nesterov 2.07e5 695 298 0.25 128 256 1024 1024
+imagenet-resnet_50-nesterov 9.35e7 5.1e3 1.84e4 0.15 256 8192 65536 65536
+open_images_v4-resnet_50-nesterov 6.9e7 4.9e3 1.42e4 0.21 64 128 16384 32768
+imagenet-vgg_11-nesterov 5.25e7 1.65e4 3.2e3 0.23 1024 1024 32768 32768
+lm1b-transformer_base-nesterov 8.7e6 1.07e4 815 0.05 128 512 4096 8192
+common_crawl-transformer_base-nesterov 2.0e7 3.5e4 576 0.17 64 256 4096 4096
+lm1b-transformer_shallow-sgd 2.9e7 1.49e5 194 0.03 32 128 2048 8192
+lm1b-transformer_shallow-momentum 3.6e7 3.5e4 1.02e3 0.18 32 128 8192 8192
+lm1b-transformer_shallow-nesterov 3.5e7 2.1e4 1.63e3 0.13 512 1024 4096 4096
+lm1b-lstm-nesterov 1.4e7 1.86e5 75 0.05 16 64 1024 1024
 """
 ROWS = [line.split() for line in TABLE.strip().splitlines()]
 
@@ -65,9 +64,8 @@ def test_regimes_of_published_curves_are_those_stated(row):
     curve = read_published(SHALLUE, [row[0]])
     points = Observations.of(curve["batch_size"], curve["steps_to_result"])
     found = [
-        perfect_scaling_first(points, 0.2)[0],
-        linear_scaling_from(points, points.batch_size[0], 0.2)[0],
-        perfect_scaling_first(points, 0.5)[0],
+        perfect_scaling(points, 0.2),
+        perfect_scaling(points, 0.5),
         maximum_useful(points, 0.2)[0],
         maximum_useful(points, 0.1)[0],
     ]

@@ -1,28 +1,25 @@
 from __future__ import annotations
 
+import dataclasses
+import re
+
 import numpy as np
 import pytest
 
-from dps_tf.analysis.law import Observations, fit_law
+from dps_tf.analysis.law import Estimate, Observations, fit_law
 from dps_tf.analysis.regimes import (
     by_batch_size,
     ends,
-    fitted_regimes,
-    linear_scaling_from,
     maximum_useful,
-    measured_regimes,
-    perfect_scaling_first,
-    sensitivity,
+    perfect_scaling,
 )
-from dps_tf.core import UserError
 
 B = 2.0 ** np.arange(8)
 
 
-def test_perfect_scaling_to_the_end_is_open():
+def test_perfect_scaling_may_go_on_to_the_end():
     observations = Observations.of(B, 1024 / B)
-    assert perfect_scaling_first(observations, 0.2) == (128.0, True)
-    assert linear_scaling_from(observations, B[0], 0.2) == (128.0, True)
+    assert perfect_scaling(observations, 0.2) == 128.0
     assert maximum_useful(observations, 0.2) == (128.0, True)
 
 
@@ -30,68 +27,43 @@ def test_rules_differ_where_a_later_point_recovers():
     steps = np.array([1000, 700, 260, 200, 190, 180, 180, 180.0])
     observations = Observations.of(B, steps)
     # 700 x 2 is over 1.2 x 1000, and 260 x 4 is not.
-    assert perfect_scaling_first(observations, 0.2) == (1.0, False)
-    assert linear_scaling_from(observations, B[0], 0.2) == (4.0, False)
+    assert perfect_scaling(observations, 0.2) == 1.0
     assert maximum_useful(observations, 0.2) == (8.0, False)
 
 
 def test_a_point_on_the_limit_is_within_it():
     observations = Observations.of([1, 2], [1000, 600])
-    assert perfect_scaling_first(observations, 0.2) == (2.0, True)
+    assert perfect_scaling(observations, 0.2) == 2.0
 
 
-def test_linear_scaling_from_a_stated_batch_size():
-    observations = Observations.of(B, 1e4 / B + 100)
-    b, is_open = linear_scaling_from(observations, 4, 0.2)
-    limit = 1.2 * 4 + 0.2 * 100
-    assert b == max(x for x in B if x <= limit) and not is_open
-    with pytest.raises(UserError, match="measured: 1, 2, 4"):
-        linear_scaling_from(observations, 3)
-
-
-def test_ends_on_the_fit_solve_their_definitions():
+@pytest.mark.parametrize("t", [0.1, 0.2, 0.5])
+def test_ends_on_the_fit_solve_their_definitions(t):
     c1, c2 = 1e5, 500.0
-    fit = fit_law(Observations.of(B * 8, c1 / (B * 8) + c2))
-    for regime in fitted_regimes(fit, (0.1, 0.2, 0.5), linear_from=32):
-        b, t = regime.batch_size, regime.tolerance
-        k = c1 / b + c2
-        if regime.name == "fit_perfect_scaling":
-            assert k * b == pytest.approx((1 + t) * c1, rel=1e-3)
-        elif regime.name == "fit_maximum_useful":
-            assert k == pytest.approx((1 + t) * c2, rel=1e-3)
-        else:
-            limit = (1 + t) * (c1 / 32 + c2) * 32
-            assert k * b == pytest.approx(limit, rel=1e-3)
-        assert regime.low <= b <= regime.high
-
-
-def test_zhang_et_al_2024_is_linear_scaling_from_256_by_20_percent():
-    a, b = 700.0, 2e6  # log K = log(a + b/B); published: B* = b/(5a) + 1.2 256
-    sizes = 2.0 ** np.arange(6, 14)
-    fit = fit_law(Observations.of(sizes, b / sizes + a))
-    found = [
-        r
-        for r in fitted_regimes(fit, (0.2,), linear_from=256)
-        if r.name == "fit_linear_scaling_from"
-    ]
-    assert found[0].batch_size == pytest.approx(b / (5 * a) + 1.2 * 256, rel=1e-3)
+    found = ends(fit_law(Observations.of(B * 8, c1 / (B * 8) + c2)), t)
+    for end, steps in (
+        (found.perfect, lambda b: (1 + t) * c1 / b),
+        (found.flat, lambda b: (1 + t) * c2),
+    ):
+        assert c1 / end.value + c2 == pytest.approx(steps(end.value), rel=1e-3)
+        assert end.low <= end.value <= end.high
 
 
 def test_a_plateau_that_is_not_resolved_leaves_ends_open():
     rng = np.random.default_rng(0)
     fit = fit_law(Observations.of(B, 1e6 / B * np.exp2(rng.normal(0, 0.05, 8))))
-    assert all(regime.high is None for regime in fitted_regimes(fit))
+    values = ends(fit).to_json()
+    assert values["perfect"]["high"] is None and values["flat"]["high"] is None
 
 
-def test_sensitivity_shows_how_far_the_tolerance_moves_the_end():
-    observations = Observations.of(B, 1e3 / B + 100)
-    regimes = measured_regimes(observations, (0.2, 0.5), linear_from=2)
-    table = sensitivity(regimes).set_index("definition")
-    assert list(table.columns) == ["20 %", "50 %", "octaves"]
-    row = table.loc["perfect_scaling_first"]
-    assert row["octaves"] == np.log2(row["50 %"] / row["20 %"])
-    assert len(table) == 4
-    assert regimes[0].to_json()["definition"].startswith("last B before")
+def test_an_end_below_what_was_measured_is_no_number():
+    fit = fit_law(Observations.of(4 * B, 16 / (4 * B) + 300))
+    found = dataclasses.replace(ends(fit), critical=Estimate(1.06, 0.5, 45.0))
+    assert found.by_fit.split(") ", 1)[1].startswith(
+        "ends below the smallest measured (at most 9), and "
+    )
+    found = dataclasses.replace(found, critical=Estimate(0.4, 0.2, 0.6), is_flat=True)
+    assert found.by_fit.endswith("the steps level off below the smallest measured")
+    assert not re.search(r"1\.06|0\.2", found.sentence)
 
 
 def test_ends_on_the_fit_move_less_with_the_scatter_than_ends_on_the_points():
@@ -137,8 +109,9 @@ def test_several_seeds_are_one_mean_whatever_their_order():
     two = Observations.of(sizes[shuffled], steps[shuffled])
     mean = by_batch_size(one)
     assert mean.high[0] == pytest.approx(np.exp(np.log(steps[:3]).mean()))
-    for regime, other in zip(measured_regimes(one), measured_regimes(two), strict=True):
-        assert regime == other
+    for other in (two, mean):
+        assert perfect_scaling(by_batch_size(other), 0.2) == perfect_scaling(mean, 0.2)
+        assert maximum_useful(by_batch_size(other), 0.2) == maximum_useful(mean, 0.2)
 
 
 def test_bounds_are_no_points():

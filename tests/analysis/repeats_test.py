@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis import repeats
+from dps_tf.analysis.report.curves import labelled, labels_of, plot_rows_of
 from dps_tf.analysis.tables import cell_name, study_key, with_axes
-from dps_tf.core import CELL_KEY, repeated_seed
+from dps_tf.core import CELL_KEY, Curve, repeated_seed
 
 KEY = [*CELL_KEY, "precision"]
 CELL = dict(zip(KEY, ["toy", "sgd", "none", 0, 8, 0.0, "float32"], strict=True))
@@ -132,7 +133,7 @@ def test_noise_of_a_search_and_what_its_batch_sizes_share_are_those_put_in():
     assert fewer == pytest.approx((noise, shared), rel=0.15) and fewer != found
 
 
-def test_repeats_give_least_and_greatest_over_seeds():
+def test_seeds_are_drawn_from_the_least_to_the_greatest():
     results = pd.DataFrame(
         {
             "workload": "toy",
@@ -145,12 +146,16 @@ def test_repeats_give_least_and_greatest_over_seeds():
             "goal": "g",
             "steps_to_result": pd.array([300, 200, None, 100], dtype="Int64"),
             "steps_bound": ["", "", "> 1000", "<= 100"],
+            "bracket_low": pd.array([250, 150, None, 50], dtype="Int64"),
+            "at_boundary": "",
         }
     )
-    frame = repeats.spread_over_seeds(results).set_index("batch_size")
-    assert frame.loc[8, "repeats"] == 3 and frame.loc[8, "reached"] == 2
-    assert (frame.loc[8, "steps_min"], frame.loc[8, "steps_max"]) == (200, 300)
-    assert frame.loc[16, "reached"] == 0 and np.isnan(frame.loc[16, "steps_min"])
+    cells = labelled(results, labels_of(map(Curve.of, results.to_dict("records"))))
+    rows = plot_rows_of(cells).set_index("batch_size")
+    shown = ["steps_to_result", "low", "high", "bound", "repeats"]
+    # The third seed lies above the others.
+    assert rows.loc[8, shown].tolist() == [250, 200, 300, ">=", 3]
+    assert rows.loc[16, shown[:1] + shown[3:]].tolist() == [100, "<=", 1]
 
 
 def test_noise_of_a_study_is_that_of_its_first_finishers():

@@ -9,7 +9,7 @@ import pytest
 from dps_tf.analysis import loading
 from dps_tf.analysis.fit_table import fit_table
 from dps_tf.analysis.law import Observations, compare
-from dps_tf.analysis.report import assembly, curves, law, regimes, write_report
+from dps_tf.analysis.report import assembly, curves, law, write_report
 from dps_tf.analysis.report.content import ReportContext
 from dps_tf.analysis.report.curves import effects
 from dps_tf.analysis.report.measurements import smoothness_part
@@ -88,7 +88,7 @@ def test_what_moves_is_what_was_moved(grid):
     assert row["moves"] == "c2 down"
     searches = "64 points in 2 dimensions against 24 points in 1 dimension"
     assert row["searches"] == searches
-    sentences = law.effect_sentences(ReportContext(*grid, None, [joint]))
+    sentences = law.effect_sentences(ReportContext(*grid, [joint]))
     assert sentences[2].endswith(f"c2 moves, c1 not for sure ({searches}).")
     assert sentences[0].endswith("c1 moves, c2 not for sure.")
 
@@ -119,7 +119,7 @@ def test_a_ratio_that_may_be_one_moves_nothing():
 
 def test_every_comparison_names_points_and_dimension(grid):
     tables, found = grid
-    told = summary(ReportContext(*grid, regimes.regimes_of(found), ()))[-1]
+    told = summary(ReportContext(*grid, ()))[-1]
     assert "relative to sgd, sparsity 0:" in told
     assert "best of 24 points in 1 dimension for sgd, sparsity 0" in told
     assert "of 64 points in 2 dimensions for nesterov, sparsity 0" in told
@@ -132,7 +132,7 @@ def test_every_comparison_names_points_and_dimension(grid):
 
 def test_smoothness_of_winners_is_shown_without_a_mean_or_a_ratio(grid):
     tables, found = grid
-    context = ReportContext(tables, found, None, ())
+    context = ReportContext(tables, found, ())
     part = smoothness_part(context)
     assert [item.name for item in part.illustrations] == ["smoothness"] or len(
         part.illustrations

@@ -183,7 +183,7 @@ def test_where_evaluations_only_bound_the_metric_the_loss_is_drawn():
 
 def steps_chart_of(points: int) -> str:
     context = context_of(make(dataclasses.replace(SMALL, points=points)))
-    return headline.headline(context.curves, context.regimes).chart
+    return headline.headline(context.curves).chart
 
 
 def test_ids_of_charts_do_not_depend_on_charts_made_before():

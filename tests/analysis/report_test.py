@@ -641,7 +641,7 @@ def test_goal_that_records_cannot_answer_shows_bounds():
     tables = make(SMALL).for_goal(0.001)
     assert tables.results["steps_to_result"].isna().all()
     context = context_of(tables)
-    figure = headline(context.curves, context.regimes)
+    figure = headline(context.curves)
     assert "Hollow marks are bounds" in figure.caption
     assert '"at least ' in figure.chart and "bracket (" not in figure.chart
 
@@ -652,7 +652,7 @@ def test_goal_that_records_cannot_answer_shows_bounds():
 def test_published_curves_are_on_the_chart_with_entries_and_are_fitted():
     published = read_published("shallue2019/published.csv", ["mnist*cnn*sgd"])
     context = dataclasses.replace(context_of(make(SMALL)), published=published)
-    figure = headline(context.curves, context.regimes, published)
+    figure = headline(context.curves, published)
     [name] = {*published["curve"]}
     entries = re.findall(r'"name": "LegendItem".*?"value": "(.*?)"', figure.chart)
     assert entries == ["sgd", f"{name} (published)"]
@@ -665,7 +665,7 @@ def test_published_curves_are_on_the_chart_with_entries_and_are_fitted():
     )
     assert f"{name} (published): {first} to {last}." in figure.alt
     assert "Small marks: published curves." in figure.caption
-    assert headline(context.curves, context.regimes).svg != figure.svg
+    assert headline(context.curves).svg != figure.svg
     [table] = published_part(context).tables
     assert list(table.frame["curve"]) == [name]
 
@@ -675,20 +675,6 @@ def test_the_law_states_the_noise_of_k_star_and_its_source(pair):
     [noise] = [text for text in law.paragraphs if text.startswith("The noise")]
     assert re.search(r"is 0\.\d+ octaves \(95 % interval 0\.\d+ to 0\.\d+ oct", noise)
     assert "spacings of first finishers" in noise
-
-
-def test_ends_of_regimes_below_what_was_measured_are_no_values():
-    of_pair = context(PAIR)
-    ends = of_pair.regimes.assign(
-        perfect_end=0.212, perfect_end_low=0.1, perfect_end_high=9.0
-    )
-    text = summary(dataclasses.replace(of_pair, regimes=ends))[0]
-    assert "within 20 %) ends below the smallest measured (at most 9), and" in text
-    assert "0.212" not in text
-    ends = ends.assign(useful_end=2.0, useful_end_low=1.0, useful_end_high=3.0)
-    ends = ends.assign(is_flat=True)
-    text = summary(dataclasses.replace(of_pair, regimes=ends))[0]
-    assert "the steps level off below the smallest measured" in text
 
 
 def test_sentences_never_divide_by_a_missing_point():

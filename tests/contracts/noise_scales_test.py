@@ -36,7 +36,9 @@ def test_the_figure_has_the_tables_of_the_documents(docs):
 def curve(docs, noise, critical, spread=0.0, workload="a"):
     """Returns a curve; log2 c1/c2 is normal with a spread in octaves."""
     octaves = np.log2(critical) + spread * stats.norm.ppf((np.arange(999) + 0.5) / 999)
-    return docs.Curve(workload, noise, Distribution.of(octaves, 0.0, np.ones(999)))
+    return docs.MeasuredCurve(
+        (workload,), noise, Distribution.of(octaves, 0.0, np.ones(999))
+    )
 
 
 def interval(replicates):

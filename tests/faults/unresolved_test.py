@@ -7,35 +7,22 @@ nothing that the table has not.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.law import Observations, fit_law
+from dps_tf.analysis.law import Estimate, Observations, fit_law
 from dps_tf.analysis.recommend import recommend
+from dps_tf.analysis.regimes import batch_size_text, ends
 from dps_tf.analysis.report.content import estimate_text
-from dps_tf.analysis.report.curves import labels_of
-from dps_tf.analysis.report.regimes import (
-    batch_size_text,
-    critical_mark,
-    regimes_of,
-    spans,
-)
-from dps_tf.analysis.report.summary import _law, _regimes
-from dps_tf.core import Curve
+from dps_tf.analysis.report.regimes import critical_mark, spans
+from dps_tf.analysis.report.summary import _law
 
 SIZES = 2.0 ** np.arange(3, 12)
 TIMES = pd.DataFrame({"batch_size": SIZES, "devices": 1, "seconds": 0.01 + SIZES / 1e4})
-
-
-class OneCurve:
-    """The fits of one curve, as a section of the report has them."""
-
-    def __init__(self, points):
-        key = Curve("mlp", "sgd", "none", 0.0)
-        self.fits, self.labels = {key: fit_law(points)}, labels_of([key])
 
 
 def curve(kind, seed):
@@ -49,12 +36,11 @@ def curve(kind, seed):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", ["flat", "falling", "both"])
 def test_all_follow_the_end_that_the_table_states(kind, seed):
-    found = OneCurve(curve(kind, seed))
-    [fit] = found.fits.values()
-    [row] = regimes_of(found).to_dict("records")
-    mark, drawn = critical_mark(row), spans(row)
+    fit = fit_law(curve(kind, seed))
+    found = ends(fit)
+    mark, drawn = critical_mark(found), spans(found)
     critical, smallest = fit.critical_batch_size, SIZES.min()
-    said = _regimes(row) + _law(fit)
+    said = found.by_fit + _law(fit)
     table = estimate_text(critical).text
     recommended = recommend(fit.observations, TIMES, 1)
     if kind == "both":
@@ -65,7 +51,7 @@ def test_all_follow_the_end_that_the_table_states(kind, seed):
         return
     assert fit.unresolved == {"c1" if kind == "flat" else "c2"}
     assert "diminishing" not in {name for *_, name in drawn}
-    value = rf"\b{batch_size_text(critical.value, 1, 2, 0).split()[0]}\b"
+    value = rf"\b{batch_size_text(Estimate(critical.value, 1, 2), 0).split()[0]}\b"
     assert not re.search(value, said)
     if kind == "flat":
         assert table.startswith("at most")
@@ -92,8 +78,8 @@ def test_all_follow_the_end_that_the_table_states(kind, seed):
 
 
 def test_a_curve_that_nothing_bounds_has_no_mark():
-    [row] = regimes_of(OneCurve(curve("both", 0))).to_dict("records")
-    row |= {"critical_low": 0.0, "critical_high": np.inf}
-    row |= {"perfect_end_low": 0.0, "useful_end_high": np.inf}
-    assert critical_mark(row) is None
-    assert spans(row | {"is_flat": False}) == []
+    found = ends(fit_law(curve("both", 0)))
+    unknown = Estimate(found.critical.value, 0.0, np.inf)
+    found = dataclasses.replace(found, critical=unknown, is_flat=False)
+    assert critical_mark(found) is None and spans(found) == []
+    assert "does not say" in found.by_fit

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 from tests import interpreter
-from tests.shallue2019.points_test import made
+from tests.shallue2019.points_test import RESNET_PANEL, made
 from tests.shallue2019.script import FOLDER, figure_panels, figure_points, figures
 
-FIGURES, FURTHER = figure_panels.FIGURES, figure_panels.FURTHER
+FIGURES = figure_panels.FIGURES
 
 
 def drawn(figure, tables=None):
@@ -43,7 +44,9 @@ def test_curves_are_named_in_their_order_with_their_source():
 
 @pytest.mark.slow
 def test_the_legend_of_scatters_lies_beside_their_panels():
-    scatter = drawn(FURTHER[3], made("exhaustive"))
+    marks = {"kind": "scatter", "batch_size": 256, "budgets": (1000.0,)}
+    panels = (replace(RESNET_PANEL, **marks),) * 3
+    scatter = drawn(replace(FIGURES[8], panels=panels), made("exhaustive"))
     scatter.draw_without_rendering()
     (legend,) = scatter.legends
     box = legend.get_window_extent()

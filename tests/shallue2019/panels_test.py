@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.shallue2019.script import figure_panels
 
-FIGURES, FURTHER = figure_panels.FIGURES, figure_panels.FURTHER
+FIGURES = figure_panels.FIGURES
 
 # What the published notebook draws, from the tables of facts about the paper: of each
 # panel its curves, their goal (that of all, or each its own), and the batch size n.
@@ -110,10 +110,3 @@ def test_scatters_and_budgets_are_those_of_the_publication():
             30_301_028: {1, 2, 5, 10},
         }[panel.examples]
         assert bound <= set(panel.budgets)
-
-
-def test_further_figures_have_titles_and_no_numbers():
-    assert [figure.number for figure in FURTHER] == [0] * 6
-    assert [len(figure.panels) for figure in FURTHER] == [9, 9, 9, 20, 9, 8]
-    metrics = {s.goal.metric for p in FURTHER[0].panels for s in p.series}
-    assert all(metric.startswith("train/") for metric in metrics)

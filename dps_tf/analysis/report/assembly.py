@@ -26,7 +26,6 @@ from dps_tf.analysis.report.page import render, specification_table
 from dps_tf.analysis.report.pruning import pairs_part
 from dps_tf.analysis.report.published import published_part
 from dps_tf.analysis.report.recommendation import recommendations_of
-from dps_tf.analysis.report.regimes import regimes_of
 from dps_tf.analysis.report.repeats import repeats_part
 from dps_tf.analysis.report.results import health_part, results_part
 from dps_tf.analysis.report.summary import first_sentence, summary
@@ -111,8 +110,7 @@ def register_report_section(
 def context_of(tables: Tables, published: pd.DataFrame | None = None) -> ReportContext:
     """Returns what every section and sentence is made from."""
     curves = curves_of(tables.results, tables.studies)
-    regimes, joint = regimes_of(curves), joint_fits(curves)
-    return ReportContext(tables, curves, regimes, joint, published)
+    return ReportContext(tables, curves, joint_fits(curves), published)
 
 
 def assemble(tables: Tables, published: pd.DataFrame | None = None) -> Report:

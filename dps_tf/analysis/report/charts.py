@@ -27,6 +27,7 @@ from bokeh.models import (
 from bokeh.plotting import figure
 from bokeh.resources import Resources
 
+from dps_tf.analysis.regimes import Ends
 from dps_tf.analysis.report.regimes import critical_mark, spans
 from dps_tf.analysis.report.style import INK, MUTED, LineStyle
 from dps_tf.analysis.wording import steps
@@ -72,14 +73,14 @@ class Panel(NamedTuple):
         title: title of the panel; empty where there is only one.
         rows: rows of `curves.plot_rows_of`, with `note`, the text at each mark.
         lines: the fitted curves; see `curves.fit_lines`.
-        regimes: see `regimes.regimes_of`.
+        regimes: the ends of the regimes of each curve, by name.
         published: rows of `published.for_chart`.
     """
 
     title: str
     rows: pd.DataFrame
     lines: pd.DataFrame
-    regimes: pd.DataFrame
+    regimes: Mapping[str, Ends]
     published: pd.DataFrame
 
 
@@ -97,7 +98,7 @@ def steps_chart(panels: Iterable[Panel], line_styles: Mapping[str, LineStyle]) -
     for panel in panels:
         plot = _steps_plot(panel, line_styles)
         plots.append(plot)
-        if len(panel.regimes):
+        if panel.regimes:
             plots.append(_regimes_plot(panel.regimes, line_styles, plot))
     return _text(column(plots, sizing_mode="stretch_width"))
 
@@ -268,10 +269,10 @@ def _published_curve(plot: Any, rows: pd.DataFrame, line_style: LineStyle) -> An
 
 
 def _regimes_plot(
-    regimes: pd.DataFrame, line_styles: Mapping[str, LineStyle], above: Any
+    regimes: Mapping[str, Ends], line_styles: Mapping[str, LineStyle], above: Any
 ) -> Any:
     """Returns the regimes of each curve as a bar, under the chart of K*."""
-    names = [str(name) for name in regimes["curve"]]
+    names = list(regimes)
     plot = _new_plot(
         "",
         "",
@@ -284,12 +285,12 @@ def _regimes_plot(
     )
     plot.xaxis.ticker = above.xaxis[0].ticker
     plot.grid.grid_line_color = None
-    for row in regimes.to_dict("records"):
-        curve, color = str(row["curve"]), line_styles[str(row["curve"])].color
-        for start, end, kind in spans(row):
+    for curve, ends in regimes.items():
+        color = line_styles[curve].color
+        for start, end, kind in spans(ends):
             fill = {"color": color, **_FILLS[kind]}
             plot.hbar(y=[curve], left=[start], right=[end], height=0.5, **fill)
-        mark = critical_mark(row)
+        mark = critical_mark(ends)
         if mark is not None:
             plot.segment([mark.low], [curve], [mark.high], [curve], color=INK)
             turned = {">": -np.pi / 2, "<": np.pi / 2}.get(mark.marker, 0.0)

@@ -194,15 +194,13 @@ class ReportContext:
 
     Attributes:
         tables: tables of all sweeps.
-        curves: names, plotted rows and fits of all curves.
-        regimes: see `regimes.regimes_of`.
+        curves: names, plotted rows, fits and regimes of all curves.
         joint: joint fits of comparable curves; see `law.joint_fits`.
         published: curves to compare with, as of `published.read_published`, or None.
     """
 
     tables: Tables
     curves: Curves
-    regimes: pd.DataFrame
     joint: Sequence[Comparison[Curve]]
     published: pd.DataFrame | None = None
 

@@ -21,7 +21,7 @@ import pandas as pd
 
 from dps_tf.analysis.law import MINIMUM_POINTS, LawFit, Observations, fit_law
 from dps_tf.analysis.loading import Tables
-from dps_tf.analysis.repeats import spread_over_seeds
+from dps_tf.analysis.regimes import Ends, ends
 from dps_tf.analysis.report.style import LineStyle, assign_styles, file_name
 from dps_tf.analysis.searches import search_of_studies
 from dps_tf.analysis.tables import study_key, winner_at_end
@@ -79,6 +79,19 @@ class Curves:
     fits: Mapping[Curve, LawFit]
     observations: Mapping[Curve, Observations] = field(default_factory=dict)
     searches: Mapping[Curve, str] = field(default_factory=dict)
+
+    @cached_property
+    def ends(self) -> dict[Curve, Ends]:
+        """The ends of the regimes of each curve that has a fit."""
+        return {key: ends(fit) for key, fit in self.fits.items()}
+
+    def ends_in(self, panel: str) -> dict[str, Ends]:
+        """Returns the ends of the curves of a panel, by the name of the curve."""
+        return {
+            self.labels[key].name: found
+            for key, found in self.ends.items()
+            if self.labels[key].panel == panel
+        }
 
     @cached_property
     def plot_rows(self) -> pd.DataFrame:
@@ -362,17 +375,16 @@ def _one(row: pd.Series) -> tuple[float, float, float, str] | None:
 
 
 def _several(cell: pd.DataFrame) -> tuple[float, float, float, str] | None:
-    spread = spread_over_seeds(cell).iloc[0]
-    if int(spread["reached"]) == 0:
-        return _one(cell.iloc[0])
-    low, high = float(spread["steps_min"]), float(spread["steps_max"])
-    # Seeds without K* lie above those with one: the median of the rest is too low.
-    missing = int(spread["repeats"]) > int(spread["reached"])
-    # What falls with the K* that are bounds is a bound itself.
+    """Returns median, least and greatest K* of the seeds of a cell, and the bound."""
     steps = cell["steps_to_result"]
+    exact = steps[cell["steps_bound"] == ""].dropna()
+    if exact.empty:
+        return _one(cell.iloc[0])
+    # What falls with the K* that are bounds is a bound itself.
     is_upper = steps.mask(cell["is_upper"], 0).median() < steps.median()
-    bound = ">=" if missing else "<=" if is_upper else ""
-    return float(spread["steps_median"]), low, high, bound
+    # Seeds without K* lie above those with one: the median of the rest is too low.
+    bound = ">=" if len(exact) < len(cell) else "<=" if is_upper else ""
+    return float(exact.median()), float(exact.min()), float(exact.max()), bound
 
 
 def fit_lines(rows: pd.DataFrame, fits: Mapping[Curve, LawFit]) -> pd.DataFrame:

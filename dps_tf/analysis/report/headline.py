@@ -25,7 +25,7 @@ from dps_tf.analysis.report.curves import Curves, by_curve, curves_of, fit_lines
 from dps_tf.analysis.report.drawing import draw_steps_to_result
 from dps_tf.analysis.report.learning_curves import training_figures
 from dps_tf.analysis.report.published import draw_published, for_chart, published_marks
-from dps_tf.analysis.report.regimes import BARS, DEFINITION, draw_regimes, regimes_of
+from dps_tf.analysis.report.regimes import BARS, DEFINITION, draw_regimes
 from dps_tf.analysis.report.style import Axes, Figure, LineStyle
 from dps_tf.analysis.wording import and_list, count, percent, steps
 
@@ -41,26 +41,24 @@ _LEGEND_LINE = 0.12
 
 def headline_part(context: ReportContext) -> Part:
     """Returns the headline figure, after the training curve if there is one cell."""
-    figure = headline(context.curves, context.regimes, context.published)
+    figure = headline(context.curves, context.published)
     if len(context.curves.cells) > 1:
         return Part(illustrations=(figure,))
     figures = (*training_figures(context), figure)
     return Part(illustrations=figures, title="The training curve")
 
 
-def headline(
-    curves: Curves, regimes: pd.DataFrame, published: pd.DataFrame | None = None
-) -> Illustration:
+def headline(curves: Curves, published: pd.DataFrame | None = None) -> Illustration:
     """Returns the headline figure of all panels, each with all published curves."""
     beside = for_chart(published)
     line_styles = _line_styles(curves, beside)
-    figure = _drawn(curves, regimes, beside)
+    figure = _drawn(curves, beside)
     panels = [
         Panel(
             curves.panel_title(name),
             rows.assign(note=[point_note(row) for row in rows.to_dict("records")]),
             fit_lines(rows, curves.fits),
-            regimes[regimes["panel"] == name],
+            curves.ends_in(name),
             beside,
         )
         for name in curves.panels
@@ -69,9 +67,9 @@ def headline(
     text = FigureText(
         name=NAME,
         title="Steps to result against batch size",
-        caption=_caption(curves, regimes, beside),
+        caption=_caption(curves, beside),
         alt=_alt(curves, beside),
-        definition=_definition(curves, regimes),
+        definition=_definition(curves),
     )
     chart = steps_chart(panels, line_styles) if panels else ""
     return illustration(figure, text, chart=chart)
@@ -79,8 +77,7 @@ def headline(
 
 def steps_figure(results: pd.DataFrame) -> Figure:
     """Returns the headline figure of a results table, for a notebook or a script."""
-    curves = curves_of(results)
-    return _drawn(curves, regimes_of(curves), for_chart(None))
+    return _drawn(curves_of(results), for_chart(None))
 
 
 def _line_styles(curves: Curves, beside: pd.DataFrame) -> dict[str, LineStyle]:
@@ -88,13 +85,13 @@ def _line_styles(curves: Curves, beside: pd.DataFrame) -> dict[str, LineStyle]:
     return style.assign_styles([*curves.line_styles, *beside["curve"]])
 
 
-def _drawn(curves: Curves, regimes: pd.DataFrame, beside: pd.DataFrame) -> Figure:
+def _drawn(curves: Curves, beside: pd.DataFrame) -> Figure:
     """Returns the figure, two panels side by side at most."""
     panels = [name for name in curves.panels if len(curves.panel(name))]
     panels = panels or curves.panels[:1]
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    deepest = int(regimes.groupby("panel").size().max()) if len(regimes) else 0
+    deepest = max((len(curves.ends_in(panel)) for panel in panels), default=0)
     height = 0.78 * _WIDTH + (0.5 + _ROW * deepest if deepest else 0)
     with style.styled():
         # Two panels share what a single one leaves free at its sides.
@@ -103,25 +100,18 @@ def _drawn(curves: Curves, regimes: pd.DataFrame, beside: pd.DataFrame) -> Figur
         figure = style.new_figure(width, height * rows + further)
         grid = figure.subfigures(rows, columns, squeeze=False).flat
         for panel, part in zip(panels, grid, strict=False):
-            of_panel = regimes[regimes["panel"] == panel]
-            axis = _panel(part, curves, panel, of_panel, beside)
+            axis = _panel(part, curves, panel, beside)
             if len(panels) > 1:
                 axis.set_title(panel)
         # Names of published curves are long.
         columns = 2 if len(beside) else 3
-        style.legend_below(figure, _handles(curves, regimes, beside), columns)
+        style.legend_below(figure, _handles(curves, beside), columns)
     return figure
 
 
-def _panel(
-    part: Figure,
-    curves: Curves,
-    panel: str,
-    regimes: pd.DataFrame,
-    beside: pd.DataFrame,
-) -> Axes:
-    line_styles = curves.line_styles
-    if regimes.empty:
+def _panel(part: Figure, curves: Curves, panel: str, beside: pd.DataFrame) -> Axes:
+    line_styles, regimes = curves.line_styles, curves.ends_in(panel)
+    if not regimes:
         axis = part.subplots()
     else:
         strip_height = 0.35 + _ROW * len(regimes)
@@ -133,13 +123,13 @@ def _panel(
     if len(beside):
         draw_published(axis, beside, _line_styles(curves, beside))
         style.batch_ticks(axis, [*rows["batch_size"], *beside["batch_size"]])
-    if not regimes.empty:
+    if regimes:
         draw_regimes(strip, regimes, line_styles)
         axis.set_xlabel("")
     return axis
 
 
-def _handles(curves: Curves, regimes: pd.DataFrame, beside: pd.DataFrame) -> list[Any]:
+def _handles(curves: Curves, beside: pd.DataFrame) -> list[Any]:
     """Returns the entries of the legend: the curves, then what else is drawn."""
     drawn = curves.line_styles_of(curves.plot_rows["curve"])
     handles = style.curve_handles(drawn)
@@ -158,7 +148,7 @@ def _handles(curves: Curves, regimes: pd.DataFrame, beside: pd.DataFrame) -> lis
     if (curves.plot_rows["bound"] != "").any():
         hollow = style.mark_style(LineStyle(style.MUTED, "o", "-"), hollow=True)
         handles.append(style.line_handle("only a bound is known", **hollow))
-    if not regimes.empty:
+    if curves.fits:
         edge: dict[str, Any] = {"edgecolor": style.MUTED, "linewidth": 1.0}
         diamond: dict[str, Any] = {"marker": "d", "color": style.INK}
         hatched = {"facecolor": "white", "hatch": "////"}
@@ -177,7 +167,7 @@ def is_scaled(curves: Curves) -> bool:
     return bool((sizes > 1).any())
 
 
-def _caption(curves: Curves, regimes: pd.DataFrame, beside: pd.DataFrame) -> str:
+def _caption(curves: Curves, beside: pd.DataFrame) -> str:
     goals = list(dict.fromkeys(curves.cells["goal"]))
     parts = [f"Steps K* of the best trial to the goal ({and_list(goals, 2)})."]
     if is_scaled(curves):
@@ -189,12 +179,12 @@ def _caption(curves: Curves, regimes: pd.DataFrame, beside: pd.DataFrame) -> str
         parts.append("Hollow marks are bounds.")
     if len(beside):
         parts.append("Small marks: published curves.")
-    if not regimes.empty:
+    if curves.fits:
         parts.append(BARS)
     return " ".join(parts)
 
 
-def _definition(curves: Curves, regimes: pd.DataFrame) -> str:
+def _definition(curves: Curves) -> str:
     if (curves.plot_rows["repeats"] > 1).any():
         bars = (
             "A mark is the median of K* over study seeds; its bar runs from the least "
@@ -217,7 +207,7 @@ def _definition(curves: Curves, regimes: pd.DataFrame) -> str:
             "A hollow mark is a bound: the records give no more, or the best trial "
             "lies at an end of its range, and a wider one might give a smaller K*."
         )
-    if not regimes.empty:
+    if curves.fits:
         parts.append(DEFINITION)
     return " ".join(part for part in parts if part)
 

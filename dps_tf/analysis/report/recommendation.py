@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from dps_tf.analysis.fit_table import curves_of_table, observations_by_curve
-from dps_tf.analysis.recommend import MINIMUM_SIZES, Recommendation, recommend
+from dps_tf.analysis.fit_table import curves_of_table
+from dps_tf.analysis.law import Observations
+from dps_tf.analysis.recommend import (
+    MINIMUM_SIZES,
+    Recommendation,
+    recommend,
+    times_of,
+)
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import ReportContext
 from dps_tf.analysis.step_times import measured_devices, recorded_step_times
@@ -29,12 +35,14 @@ def recommendations_of(context: ReportContext) -> tuple[str, ...]:
     """Returns what to train each curve of four K* with, or MEASURE as the last."""
     tables = context.tables
     work = tables.work
-    times = {} if work.empty else curves_of_table(recorded_step_times(work))
+    times = None if work.empty else recorded_step_times(work)
     found, unknown = [], []
-    for name, points in observations_by_curve(tables.results).items():
+    for name, rows in curves_of_table(tables.results).items():
+        points = Observations.from_results(rows)
         if points.batch_sizes >= MINIMUM_SIZES:
-            if name in times and measured_devices(times[name]):
-                advice = recommend(points, times[name], 1)
+            own = None if times is None else times_of(times, rows)
+            if own is not None and measured_devices(own):
+                advice = recommend(points, own, 1)
                 found.append(f"{name}: {replace(advice, assumption=RECORDED)}")
             else:
                 unknown = [MEASURE]

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.law import LawFit
+from dps_tf.analysis.regimes import batch_size_text
 from dps_tf.analysis.report.cautions import caution_text
 from dps_tf.analysis.report.content import Caution, ReportContext
 from dps_tf.analysis.report.curves import (
@@ -17,14 +18,12 @@ from dps_tf.analysis.report.curves import (
     groups,
     of_curve,
 )
-from dps_tf.analysis.report.regimes import batch_size_text
 from dps_tf.analysis.wording import (
     and_list,
     count,
     digits_known,
     interval,
     number,
-    percent,
     steps,
 )
 from dps_tf.core import Curve
@@ -38,9 +37,8 @@ def first_sentence(context: ReportContext, warned: Sequence[Caution]) -> str:
     curves = context.curves
     first = next(iter(curves.labels))
     text = _range(curves.title(first), of_curve(curves.exact, first))
-    ends = of_curve(context.regimes, first)
-    if len(ends):
-        text += f"; {_regimes(ends.iloc[0])}"
+    if ends := curves.ends.get(first):
+        text += f"; {ends.by_fit}"
     _, others = _ratios(curves, comparable(curves)[0])
     if others:
         text += f"; at equal batch sizes, {and_list(others, 2)}"
@@ -69,16 +67,8 @@ def summary(context: ReportContext) -> tuple[str, ...]:
         untrained = int((cells["steps_to_result"] == 0).sum())
         if untrained:
             parts.append(f"{count(untrained, 'batch size')} at which K* is 0.")
-        fit = curves.fits.get(key)
-        if fit is not None:
-            parts.append(_law(fit))
-        ends = of_curve(context.regimes, key)
-        if len(ends):
-            row = ends.iloc[0]
-            text = _regimes(row)
-            parts.append(
-                f"{text[0].upper()}{text[1:]}; by single points, {_seen(row)}."
-            )
+        if fit := curves.fits.get(key):
+            parts += [_law(fit), curves.ends[key].sentence]
         texts.append(" ".join(parts))
     return (*texts, *_comparisons(curves))
 
@@ -140,43 +130,9 @@ def _law(fit: LawFit) -> str:
     c1, c2 = (number(e.value, digits_known(e.low, e.high)) for e in (fit.c1, fit.c2))
     text = f"The fit is K* = {c1}/B + {c2}"
     smallest = float(fit.observations.batch_size.min())
-    size = batch_size_text(critical.value, critical.low, critical.high, smallest)
-    return f"{text}, with the critical batch size c1/c2 {_at(size)}."
-
-
-def _at(size: str) -> str:
-    return size if size.startswith("below") else f"at {size}"
-
-
-def _seen(row: pd.Series) -> str:
-    """Returns the ends of the regimes by single points."""
-    seen = f"up to {row['points_perfect']:g}"
-    if pd.notna(row["points_useful"]):
-        seen += f" and from {row['points_useful']:g}"
-    return seen
-
-
-def _regimes(row: pd.Series) -> str:
-    """Returns the ends of the regimes by the fit, a clause without full stop."""
-    if row["perfect_end_low"] == 0 and np.isinf(row["perfect_end_high"]):
-        return "the fit does not say up to which batch size scaling is perfect"
-    perfect, useful = (
-        batch_size_text(
-            row[name], row[f"{name}_low"], row[f"{name}_high"], row["smallest"]
-        )
-        for name in ("perfect_end", "useful_end")
-    )
-    ends = "ends" if perfect.startswith("below") else "holds up to batch size"
-    start = "" if useful.startswith("below") else "from batch size "
-    flat = (
-        f"the steps level off {start}{useful}"
-        if row["is_flat"]
-        else f"up to {row['largest']:g} the steps are not seen to level off"
-    )
-    return (
-        "by the fit, perfect scaling (twice the batch size, half the steps, within "
-        f"{percent(row['tolerance'])}) {ends} {perfect}, and {flat}"
-    )
+    size = batch_size_text(critical, smallest)
+    where = size if size.startswith("below") else f"at {size}"
+    return f"{text}, with the critical batch size c1/c2 {where}."
 
 
 def _ratios(curves: Curves, keys: Sequence[Curve]) -> tuple[str, list[str]]:
