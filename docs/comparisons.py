@@ -91,9 +91,9 @@ class Comparisons(Tables):
     ) -> Evidence:
         """Returns how noise scale and c1/c2 go together over the curves of tables.
 
-        Without tables they are those of `noise_scales.TABLES`. `statistic` is `rank` or
-        `slope`, `geometry` is `optimizer` or `Euclidean`, `across` ranks the curves of
-        all workloads together; see `noise_scales.associated`.
+        By default the tables are `noise_scales.TABLES`. `statistic` is `rank` or
+        `slope`, and `geometry` is `optimizer` or `Euclidean`. `across` ranks the curves
+        of all workloads together; see `noise_scales.associated`.
         """
         studies = studies or TABLES
         prefix = {"optimizer": "optimizer_", "Euclidean": ""}[geometry]
@@ -127,8 +127,8 @@ class Comparisons(Tables):
     def law(self, study: str, curve: str, reference: str, quantity: str) -> Evidence:
         """Returns c1, c2 or c1/c2 of a curve over a reference, by a joint fit.
 
-        Where the exponent of one of the two leaves 1 out, c1/c2 is that of the fit of
-        each alone, averaged over its exponent.
+        Where the exponent of a curve leaves 1 out, c1/c2 of both comes from the fits
+        of each alone, averaged over the exponent.
         """
         pair = self.ratio(study, curve, reference)
         ratio: Ratio = getattr(pair, _CONSTANTS[quantity])
@@ -160,9 +160,9 @@ class Comparisons(Tables):
         return of_distribution("exponent less 1", LAW_TABLES, found, 0)
 
     def law_of_tables(self, one: str, other: str, curve: str) -> Evidence:
-        """Returns c1/c2 of a curve of one table over that of another.
+        """Returns c1/c2 of a curve in one table over c1/c2 in another table.
 
-        Each is that of the joint fit of its table, with that table's residual scale.
+        Each comes from the joint fit of its table, with the residual scale of that fit.
         """
         intervals, ends = [], []
         for study in (one, other):
@@ -178,7 +178,7 @@ class Comparisons(Tables):
         return of_distribution(about, (one, other), over(*ends), 1)
 
     def steps_at(self, study: str, curve: str, reference: str, size: int) -> Evidence:
-        """Returns K* of a curve over that of a reference at one batch size.
+        """Returns K* of a curve over K* of a reference at one batch size.
 
         The noise of each K* is the greatest that studies had, as this one has neither
         seeds nor finishers.
@@ -274,7 +274,7 @@ class Comparisons(Tables):
     def region(
         self, study: str, size: int, reference: int, within: float, unit: str
     ) -> Evidence:
-        """Returns the share of points in time for the goal, less that of another size.
+        """Returns the share of points in time for the goal, less that share elsewhere.
 
         By the difference at each point, of all seeds; points are equal at all sizes
         (Shallue et al. 2019, Figure 9, shows the regions; the share is our own).
@@ -305,7 +305,7 @@ class Comparisons(Tables):
         return of_t(about, (study,), log2_of(found), 1)
 
     def product_over_constant(self, study: str, name: str, matched: str) -> Evidence:
-        """Returns the ratio of a product of the theory over that of c1 or c2."""
+        """Returns the ratio of a product of the theory, over the ratio of c1 or c2."""
         product = log2_of(self.paired(study, f"theory_{name}", matched))
         fits = "lee2021/mnist_reproduction"
         ratio = getattr(self.ratio(fits, "SGD, 0.9", "SGD, sparsity 0"), name)

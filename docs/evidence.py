@@ -53,7 +53,7 @@ class Evidence:
         searches: what K* of both are the best of, where that is unlike.
         error: the standard error of a mean, in octaves or as a difference.
         seeds: of how many it is the mean, where tables of it have other numbers.
-        replicates: what those are, where they are no seeds.
+        replicates: what the mean is over, where it is not over seeds.
     """
 
     about: str

@@ -47,7 +47,7 @@ _MATH = re.compile(
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the pages that are made from the code, and those that lie elsewhere."""
+    """Adds pages that are made from the code, and pages that lie elsewhere."""
     pages: dict[str, Callable[[], str]] = {
         "gin": gin_page,
         "parts": parts_page,
@@ -95,9 +95,9 @@ _OUTSIDE = re.compile(r"\]\((?:\.\./)+(gin_configs|docs/pages)/([^)#]*)")
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Returns a page whose links between gin_configs/ and docs/ are those of the site.
+    """Returns a page with the links of the site between gin_configs/ and docs/.
 
-    They are written so that they lead somewhere in a checkout, too.
+    The links of the source lead somewhere in a checkout, too.
     """
     top = "../" * page.file.src_uri.count("/")
 

@@ -80,19 +80,19 @@ def associated(
 ) -> dict[str, tuple[float, Floats]]:
     """Returns value and replicates of `rank` and `slope`, as in NAMES.
 
-    They are Spearman's rank correlation of noise scale and c1/c2, and the slope of
-    log c1/c2 on log noise scale by least squares. The workload is a fixed effect:
-    ranks are those within a workload, and ranks and logarithms count from their mean
-    within it. With one workload both are the plain statistics, and so they are
-    `across` workloads, where all curves are ranked together; as each workload keeps its
-    number of curves, the replicates are about these workloads, not about others.
+    `rank` is Spearman's rank correlation of noise scale and c1/c2, and `slope` is the
+    slope of log c1/c2 on log noise scale by least squares. The workload is a fixed
+    effect: curves are ranked within a workload, and ranks and logarithms count from
+    their mean within it. With one workload both are the plain statistics. `across`
+    workloads all curves are ranked together. Each workload keeps its number of curves,
+    so that the replicates are about these workloads, not about others.
 
-    The value is that of the medians of c1/c2. A replicate draws c1/c2 of every curve
-    from its posterior, the curves independently, and then the curves of each workload
-    with replacement. A posterior with an open end is taken as it is. Medians scatter by
-    their posteriors already, and draws add to it: intervals are wide rather than
-    narrow, and replicates lie nearer to 0 than the value. The noise scale is taken as
-    measured. Replicates in which nothing differs are left out.
+    The value is computed from the medians of c1/c2. A replicate draws c1/c2 of every
+    curve from its posterior, the curves independently, and then the curves of each
+    workload with replacement. A posterior with an open end is taken as it is. Medians
+    scatter by their posteriors already, and draws add to it: intervals are wide rather
+    than narrow, and replicates lie nearer to 0 than the value. The noise scale is taken
+    as measured. Replicates in which nothing differs are left out.
 
     Raises:
         ValueError: a workload has fewer than FEWEST curves, unless `across`.

@@ -49,8 +49,8 @@ def record(sweep_dir: str, stem: str) -> None:
 def curves_of(tables: Tables) -> pd.DataFrame:
     """Returns the evaluations of the goal's metric, one row each, in their order.
 
-    Columns: those that name a study, trial, step, is_bound (the value is then the least
-    that it can be), and the metric.
+    Columns: `study_key`, trial, step, is_bound (the value is then the least possible
+    one), and the metric.
     """
     names = [*study_key(tables.curves), "trial", "step"]
     metrics = sorted({goal.metric for goal in tables.goals})
@@ -105,7 +105,7 @@ def with_splits(tables: Tables) -> pd.DataFrame:
 def trainings(tables: Tables) -> pd.DataFrame:
     """Returns the trials of a sweep and the repeats of its best points, one row each.
 
-    Columns: those that name a study, trial, repeat (empty for a trial of the search),
+    Columns: `study_key`, trial, repeat (empty for a trial of the search),
     metaparameters, outcome, steps_to_result, bracket_low.
     """
     names = [*study_key(tables.results), "trial"]
@@ -124,8 +124,8 @@ def trainings(tables: Tables) -> pd.DataFrame:
 def least_errors(tables: Tables, studies: pd.DataFrame) -> pd.DataFrame:
     """Returns the least validation error of trials, which ran to their ends.
 
-    Columns: those that name a study, trial, least_validation, and, where a test set was
-    evaluated, test_at_least.
+    Columns: `study_key`, trial, least_validation, and test_at_least where a test set
+    was evaluated.
     """
     key = study_key(studies)
     curves = tables.curves[~tables.curves["is_bound"].astype(bool)]

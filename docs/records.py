@@ -170,7 +170,7 @@ class Tables:
         }
 
     def _long(self, study: str, goal: str) -> dict[str, Observations]:
-        """Returns the long curves of a table, but those that an earlier table has."""
+        """Returns the long curves of a table that no earlier table has."""
         earlier = {
             start
             for other in LAW_TABLES[: LAW_TABLES.index(study)]
@@ -185,7 +185,7 @@ class Tables:
 
 
 def independent(study: str, curves: Mapping[str, T], of: str) -> dict[str, T]:
-    """Returns the curves that can be in one fit with those of a name such as `of`."""
+    """Returns the curves that can be in one fit with curves of a name such as `of`."""
     same = re.compile(_SAME_TRIALS.get(study, "(?!)"))
     is_same = bool(same.search(of))
     return {n: c for n, c in curves.items() if bool(same.search(n)) == is_same}

@@ -48,9 +48,9 @@ class FitSettings:
 class CurveFit:
     """The law of a curve with a name, and the ends of its regimes.
 
-    `left_out` counts the K* of the table that are not usable. `runs` has the least and
-    greatest number of runs of which K* is the median, None without a column `run`.
-    `unit` is what a batch size counts.
+    `left_out` counts the K* of the table that are not usable. K* is the median of
+    several runs, whose least and greatest number `runs` has; None without a column
+    `run`. `unit` is what a batch size counts.
     """
 
     curve: str
@@ -99,8 +99,8 @@ class TableFit:
     """The fits of the curves of a table.
 
     Attributes:
-        curves: those that can be fitted alone.
-        too_short: number of usable batch sizes of those that cannot, by name.
+        curves: the curves that can be fitted alone.
+        too_short: number of usable batch sizes of each other curve, by name.
         joinable: what is known of the curves of the joint fit.
         settings: how curves were fitted.
         reference: the curve of `joinable` that ratios are taken to.
@@ -124,8 +124,8 @@ class TableFit:
     ) -> law.Comparison[str]:
         """Returns ratios of (curve, reference) in a joint fit of the curves of pairs.
 
-        Without pairs every curve is compared with the reference. p are adjusted for
-        all pairs of the call.
+        Without pairs every curve is compared with the reference. Each p is adjusted
+        for all pairs of the call.
         """
         named = self.joinable if pairs is None else [n for pair in pairs for n in pair]
         return law.compare(
@@ -254,8 +254,8 @@ def curves_of_table(
 ) -> dict[str, pd.DataFrame]:
     """Returns the rows of each curve, in the order of the table.
 
-    Seeds are curves of their own, or belong together: a fit then has an effect of them.
-    Of several runs there is one row, their median; see `median_of_runs`.
+    Seeds are curves of their own, or belong together: a fit then has an effect of the
+    seed. Several runs give one row, their median; see `median_of_runs`.
     """
     require(frame, ("batch_size",), "of curves")
     if "curve" in frame.columns:
@@ -325,8 +325,8 @@ def median_of_runs(rows: pd.DataFrame) -> pd.DataFrame:
 def text_of(table: TableFit, named: Collection[str] = ()) -> str:
     """Returns the fits and ratios of a table as lines for a terminal.
 
-    More than MANY curves are one table, and ratios are those to a reference that was
-    asked for. Curves that are named are shown in full, alone.
+    More than MANY curves are one table, with ratios only to a reference that was asked
+    for. Curves that are named are shown in full, alone.
     """
     curves = {curve.curve: curve for curve in table.curves}
     for name in named:

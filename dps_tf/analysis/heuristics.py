@@ -45,7 +45,7 @@ def best_rates(
 ) -> pd.DataFrame:
     """Returns the best effective learning rate of each cell, with its spread.
 
-    Columns: those of `study_key`, effective_learning_rate (of the best trial),
+    Columns: `study_key`, effective_learning_rate (of the best trial),
     effective_low and effective_high (over the trials known to have reached the goal by
     (1 + within) K*), spread_open (whether trials that were stopped, or are known by
     bounds only, might belong to these too). NaN where no trial reached the goal. Trials
@@ -74,7 +74,7 @@ def best_rates(
 def rules(studies: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     """Returns the rate that each rule gives, one row per cell and rule.
 
-    Columns: those of `study_key`, rule, anchor (the smallest batch size of the curve
+    Columns: `study_key`, rule, anchor (the smallest batch size of the curve
     with a K*, from which the rule counts), rule_rate. Curves without a K* are left out.
     Trials have the bounds of `reduce.with_bounds`.
     """

@@ -61,7 +61,7 @@ class SweepRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Tables(StoredTables):
-    """The tables of some sweeps: the stored ones, and those derived from them.
+    """The tables of some sweeps: stored tables, and tables derived from them.
 
     Attributes:
         results: one row per cell: K*, its bracket, the best trial, counts and bounds.
@@ -320,7 +320,7 @@ def _changed(
     change: Callable[[pd.DataFrame], pd.DataFrame],
     names: Sequence[str] = _FRAMES,
 ) -> StoredTables:
-    """Returns tables in which a change was applied to those of some names."""
+    """Returns tables after a change of the tables of some names."""
     changed: dict[str, Any] = {name: change(getattr(tables, name)) for name in names}
     return replace(tables, **changed)
 

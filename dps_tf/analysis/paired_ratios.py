@@ -77,7 +77,7 @@ def paired_measurements(
     metaparameters are equal.
     """
     points = metaparameter_names(trials)
-    # The precision stands in tables that were read, not in those just measured.
+    # Tables that were read have the precision, and measurements just made have not.
     cell = [name for name in study_key(trials) if name in measurements.columns]
     with_points = measurements.merge(
         trials[[*cell, "trial", *points]], on=[*cell, "trial"], how="left"

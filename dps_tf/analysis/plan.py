@@ -46,8 +46,8 @@ _STEP_SCATTER = 0.05
 def recorded_work(study: StudyReader) -> dict[str, Any] | None:
     """Returns the work of a closed cell, one row with the columns of WORK, else None.
 
-    `trials` is the number that the study asked for, and `steps` includes those of the
-    trials that replaced diverged ones. `seconds` is NaN where none are recorded.
+    `trials` is the number that the study asked for. `steps` includes the trials that
+    replaced diverged ones. `seconds` is NaN where no time is recorded.
     """
     tables = study.closed(("trials", "work"))
     if tables is None or not (steps := tables["trials"]["end_step"].sum()):
@@ -76,7 +76,7 @@ def seconds_of_a_step(times: pd.Series, batch_sizes: ArrayLike) -> Floats:
     rng = np.random.default_rng(1)
     rest = np.log(seconds) - np.log1p(sizes / _KNEES)
     level = np.median(rest, axis=1, keepdims=True)
-    # The scatter is integrated out, of which _STEP_SCATTER is known beforehand.
+    # The scatter is integrated out; _STEP_SCATTER of it is known beforehand.
     freedom = len(np.unique(sizes))
     squares = ((rest - level) ** 2).sum(axis=1) + _STEP_SCATTER**2
     weights = softmax(-freedom / 2 * np.log(squares))
@@ -88,8 +88,8 @@ def forecast(done: pd.DataFrame, waiting: pd.DataFrame) -> tuple[Floats, Floats 
     """Returns draws of the steps of a trial and of the seconds of cells, [d, cells].
 
     Seconds are totals over all slots, from the median time of a step at each batch
-    size; None where no time is recorded. `done` has the columns of WORK, `waiting`
-    those that come before `steps`.
+    size; None where no time is recorded. `done` has the columns WORK, and `waiting`
+    the columns of WORK before `steps`.
     """
     steps = predicted_steps(done, waiting)
     timed = done[done["seconds"] > 0]

@@ -11,8 +11,8 @@ A table is a CSV file with a row for each point of a curve:
 | goal | optional: the goal of the curve, as text |
 
 Further columns, such as source and note, are for readers of the file. A results table of
-this package is such a table too: see `fit_table`. The name of a shipped table is like
-that of a shipped gin file: `shallue2019/published.csv`.
+this package is such a table too: see `fit_table`. A shipped table is named as a shipped
+gin file is: `shallue2019/published.csv`.
 """  # noqa: E501 - a row of a table is one line
 
 from __future__ import annotations

@@ -295,7 +295,7 @@ def recommend_curves(
     """Returns the recommendation of each curve of a table; see `recommend`.
 
     `recorded` are step times of the sweep, used where none are given. A given table
-    of one workload serves every curve; of several, each curve has those of `times_of`.
+    of one workload serves every curve; of several, `times_of` finds the times.
     """
     times = recorded if step_times is None else step_times
     serves_all = step_times is not None and len(curves_of_table(step_times)) == 1

@@ -51,7 +51,7 @@ def results(
 ) -> pd.DataFrame:
     """Returns the table of results, one row per cell, in the order of `studies`.
 
-    Columns: those of `study_key`, the best trial's metaparameters, and what
+    Columns: `study_key`, the best trial's metaparameters, and what
     `tables.entries("results")` describes. With `steps_bound` set, K* lies in
     (bracket_low, steps_to_result]. Arguments as of `with_bounds`; trials are already
     cut to each study's prefix of draws.
@@ -112,7 +112,7 @@ def _add_bounds(
     np.minimum.at(low, codes, trials["earliest"].to_numpy(np.float64))
     np.minimum.at(high, codes, trials["latest"].to_numpy(np.float64))
     interval = np.maximum(studies["evaluation_interval"].to_numpy(np.int64), 1)
-    # An open study may still draw trials, of which there is no record.
+    # An open study may still draw trials, and no record has them yet.
     more = studies["count"].to_numpy(object) == "feasible"
     more |= frame["trials"].to_numpy(np.int64) < studies["points"].to_numpy(np.int64)
     unknown = ~studies["closed"].to_numpy(bool) & more
@@ -173,10 +173,10 @@ def with_bounds(
 ) -> pd.DataFrame:
     """Returns `trials` with the columns `earliest` and `latest` (float64).
 
-    With another goal than a study's own, its trials' outcome, steps_to_result and
-    bracket_low are those of that goal. A trial whose record ended before it could
-    answer is `censored`. A trial that met the goal by some step, with earlier
-    evaluations that give only bounds, is `complete` with a bracket that covers these.
+    Under another goal than a study's own, its trials have outcome, steps_to_result and
+    bracket_low for that goal. A trial whose record ended before it could answer is
+    `censored`. A trial that met the goal by some step, after evaluations that give only
+    bounds, is `complete` with a bracket that covers these evaluations.
     `curves` are needed for another goal than the studies' own.
 
     Raises:

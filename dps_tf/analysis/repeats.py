@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from dps_tf.analysis.tables import Floats, cell_codes, cell_name, curve_key, study_key
+from dps_tf.analysis.tables import cell_codes, cell_name, curve_key, study_key
 from dps_tf.core import repeated_seed
 
 RESULT = ["outcome", "steps_to_result", "bracket_low", "earliest", "latest"]
@@ -54,7 +54,7 @@ def repeats_of(
 
     Repeats of points that are not, or no longer, trials of the sweep are left out.
 
-    Columns: those of `study_key` of the trials (which may have a label), and what
+    Columns: `study_key` of the trials, which may have a label, and what
     `tables.entries("repeats")` describes.
 
     Args:
@@ -109,8 +109,8 @@ def _trial(trials: pd.DataFrame, point: Point) -> int | None:
 def summary(repeats: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     """Returns one row per repeated point, the best of each cell first.
 
-    Columns: those of `study_key`, trial, is_best, recorded (K* for the best point, NaN
-    for others), repeats, reached, median, least, greatest (infinity where a repeat did
+    Columns: `study_key`, trial, is_best, recorded (K* for the best point, NaN for
+    others), repeats, reached, median, least, greatest (infinity where a repeat did
     not reach the goal within its budget, or is not known to have), optimism (median /
     K* of the best point), noise (standard deviation of log2 steps in octaves; NaN
     unless there are LEAST_REPEATS repeats or more and all reached the goal).
@@ -232,16 +232,3 @@ def noise_of_study(results: pd.DataFrame, bounded: pd.DataFrame) -> StudyNoise:
         source = f"{number} spacings of first finishers, under a Gumbel tail"
         return StudyNoise(gumbel * total / number, low, high, source)
     return StudyNoise(float("nan"), *STATED_NOISE, "no seeds and no finishers: stated")
-
-
-def with_noise(results: pd.DataFrame, summarized: pd.DataFrame) -> pd.DataFrame:
-    """Returns results with the column `noise`, by which a fit may weight cells.
-
-    It is the noise of a cell's best point in octaves, and for cells without one the
-    pooled noise of all repeated points. See `law.Observations.noise`.
-    """
-    best = summarized[summarized["is_best"] & summarized["noise"].notna()]
-    noise: Floats = np.full(len(results), pooled_noise(summarized))
-    if len(best):
-        noise[cell_codes(best, results)] = best["noise"].to_numpy(np.float64)
-    return results.assign(noise=noise)

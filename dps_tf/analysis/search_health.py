@@ -49,9 +49,9 @@ def at_boundary(
     """Returns per cell the tuned names whose best value lies at an end of its range.
 
     A value is at an end within BOUNDARY_TOLERANCE of it, or outside of the range; or if
-    it is the least or greatest of a discrete range. Learning rates without a range have
-    that of the values that were tried in the cell. No range goes on below 0. The names
-    are separated by commas; empty where no trial reached the goal. An optimum at an end
+    it is the least or greatest of a discrete range. A learning rate without a range has
+    the range of the values tried in the cell. No range goes on below 0. The names are
+    separated by commas; empty where no trial reached the goal. An optimum at an end
     calls for a wider range and a repetition. `best` and `studies` have one row per
     cell, in the same order; `best` has the best trial's metaparameters and
     `best_trial`. `trials` are all trials, and `codes` the positions of their cells.
@@ -224,7 +224,7 @@ def best_of_n(
 def best_of_n_table(bounded: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
     """Returns the distribution of the best of n for every cell of quasi-random points.
 
-    Columns: those of `study_key`, draws (n), mass_on_minimum (share of the distribution
+    Columns: `study_key`, draws (n), mass_on_minimum (share of the distribution
     on the observed minimum), and for each quantile `q05`, its least value (NaN: not
     reached within the budget), and `q05_open`, true where this is a lower bound only. n
     runs over 1 .. N, or for more than a hundred trials over a hundred numbers that are

@@ -56,8 +56,8 @@ def checked_step_times(frame: pd.DataFrame) -> pd.DataFrame:
 def recorded_step_times(work: pd.DataFrame) -> pd.DataFrame:
     """Returns the step times of a sweep's own training, as a table for one device.
 
-    The seconds of a cell are the median over its trials. They are those of the sweep as
-    it ran: a slot of a CPU is a share of the machine, and evaluations are included.
+    The seconds of a cell are the median over its trials, as the sweep ran: a slot of a
+    CPU is a share of the machine, and evaluations are included.
     """
     trials = work[work["trial"].notna()]
     keys = study_key(trials)
@@ -91,7 +91,7 @@ class StepTimes:
     def seconds(self, batch_sizes: Floats) -> Floats:
         """Returns draws of the seconds of a step at global batch sizes, [d, n].
 
-        Their order is not that of draws of K*, of which they are independent.
+        They are shuffled, since they are independent of draws of K*.
         """
         order = np.random.default_rng(0).permutation(len(self.draws.scale))
         return self.draws.steps(self.devices / batch_sizes)[order]

@@ -44,10 +44,10 @@ class CellStatus:
         curve: the curve of the cell; None where no record says it.
         batch_size: batch size of the cell; 1 where no record says it.
         closed: whether the cell is finished, with tables that are intact.
-        outcomes: number of trials by outcome; `running` counts those of an open study
+        outcomes: number of trials by outcome; `running` counts trials of an open study
             that have to go on. Empty where no trial has begun.
         steps_to_result: K* so far: an upper bound for an open study.
-        bracket_low: the evaluation before that of steps_to_result.
+        bracket_low: the evaluation before steps_to_result.
         steps_left: most steps still needed; None where the cell has not begun, or its
             record is damaged.
         seconds_left: steps_left at the pace so far, or None before the first turn.
@@ -282,6 +282,6 @@ def _outcomes(result: StudyResult, running: set[int]) -> dict[str, int]:
 
 
 def _seconds_left(history: StudyHistory, steps: int, seconds: float) -> float | None:
-    """Returns the time of some steps at the pace of those that took `seconds`."""
+    """Returns the time of some steps at the pace of the study, which took `seconds`."""
     done = sum(trial.work.steps for trial in history.trials.values())
     return steps * seconds / done / history.slots if done else None

@@ -163,7 +163,7 @@ def ends_of(trials: pd.DataFrame, names: Mapping[int, str] | None = None) -> str
 
 
 def with_precision(frame: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
-    """Returns a table of one sweep with the column precision after those of the cell.
+    """Returns a table of one sweep with precision after the columns of the cell.
 
     Rows of a cell that `studies` lacks count as float32: they are in no result.
     """
@@ -238,9 +238,9 @@ class RowsByCell:
 
 
 def winner_at_end(results: pd.DataFrame) -> Bools:
-    """Returns of which cells the best trial lies at an end of its range.
+    """Returns for each cell whether its best trial lies at an end of its range.
 
-    A wider range might give a smaller K*, so that theirs is an upper bound.
+    A wider range might give a smaller K*, so that this K* is an upper bound.
     """
     ends = results.get("at_boundary", pd.Series("", results.index))
     # A column of empty cells is read as numbers.

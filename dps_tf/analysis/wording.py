@@ -19,9 +19,9 @@ def steps(value: float) -> str:
 
 
 def p_text(p: float) -> str:
-    """Returns a p-value; those below 0.001 are a bound, as tails are not told so far.
+    """Returns a p-value as text; below 0.001 the text is a bound.
 
-    One that is nearly 0.05 has the digits that show its side.
+    A p-value that is nearly 0.05 has the digits that show its side.
 
     >>> p_text(0.03456), p_text(0.0498), p_text(1e-9)
     ('0.035', '0.0498', 'below 0.001')
@@ -84,7 +84,7 @@ def with_interval(
 ) -> str:
     """Returns a value with its interval; where an end is open, the bound alone.
 
-    Both have so many significant digits, by default those of `digits_known`.
+    Both have so many significant digits, by default as many as `digits_known` says.
 
     >>> with_interval(23476.97, 19012.0, 28111.0), with_interval(21.37, 0.0, 43.2)
     ('23,000 (19,000 to 28,000)', 'at most 43')

@@ -37,7 +37,7 @@ def command(main: Callable[[], int | None]) -> Callable[[], None]:
     returns; None is 0. An error that the user can correct is printed as one line on
     standard error, with exit code 2. A defect keeps its traceback and exits with 1. If
     no process reads the output any more, as after `| head`, the command ends without a
-    message: with its own exit code if it was done, else with that of a stop.
+    message: with its own exit code if it was done, else with the code of a stop.
     """
 
     @functools.wraps(main)
@@ -165,7 +165,7 @@ def import_modules(names: Sequence[str]) -> None:
 
 
 def tell_of_damage(problems: Iterable[str], printed: set[str]) -> None:
-    """Prints notes on damaged files to standard error, except those in `printed`."""
+    """Prints notes on damaged files to standard error, except notes in `printed`."""
     for problem in problems:
         if problem not in printed:
             printed.add(problem)

@@ -119,7 +119,7 @@ def plan_text(
 ) -> str:
     """Returns the plan: predictions and bounds for each waiting cell and for all.
 
-    `costs` are those of an hour, by unit.
+    `costs` are of an hour, by unit.
     """
     columns = waiting[["budget", "draws", "trials"]].to_numpy(np.float64)
     budget, draws, trials = columns.T

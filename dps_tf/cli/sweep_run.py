@@ -141,8 +141,8 @@ class SweepRun:
     def run(self, stop: StopRequest) -> SweepOutcome:
         """Runs the cells that are not finished; see `Sweep.run`.
 
-        Objects of this program are compared with those of finished cells too, since
-        they may have changed under their names.
+        Objects of this program are compared with the objects of finished cells too:
+        an object may have changed under its name.
         """
         if self.configuration.objects:
             for study in self.configuration.specification.studies:
@@ -189,8 +189,8 @@ class SweepRun:
 def threads_of_run(options: Options) -> int:
     """Returns the threads per operation of a run; TensorFlow gets them if it can.
 
-    They are those with which the sweep directory was begun, else 1; or those that
-    TensorFlow was started with, which the run then says.
+    A sweep directory keeps the number with which it was begun; a new one has 1, or
+    the number that TensorFlow was started with, which the run then says.
     """
     begun = None
     if directory := options.sweep_dir:

@@ -72,7 +72,7 @@ def facts() -> pd.DataFrame:
 
 
 def examples_of(row: pd.Series) -> tuple[np.ndarray, float]:
-    """Returns the examples of each run of a fact, and those between evaluations."""
+    """Returns the examples of each run of a fact, and between two evaluations."""
     size, unit = row["batch_size"], row["examples_per_unit"]
     if unit == "batch":
         each = size
@@ -106,8 +106,8 @@ def same_lists(found: pd.DataFrame) -> pd.DataFrame:
 def steps() -> pd.DataFrame:
     """Returns every run of every curve: the input of `dps_tf.fit`.
 
-    Of each benchmark there is the curve of the latest of those rounds with the most
-    batch sizes, by the name of its label, and those of ROUNDS, as `label round`.
+    Each benchmark has a curve of the round with the most batch sizes, the latest of
+    several, by the name of its label. Rounds of ROUNDS have a curve `label round`.
     """
     found = facts()
     found = found[~found["benchmark"].isin(LEFT_OUT)]
@@ -156,8 +156,8 @@ def _digitized() -> pd.DataFrame:
 def comparisons(fitted: Any, fits: pd.DataFrame) -> pd.DataFrame:
     """Returns the comparisons of each question, with the word that the rule gives.
 
-    The rule is that of the table of verdicts. p are adjusted for all comparisons of a
-    question (Holm 1979); `within` is the factor, or the difference, that 95 % exclude.
+    The rule is the one of the table of verdicts. Each p is adjusted for all comparisons
+    of a question (Holm 1979). `within` is the factor, or difference, that 95 % exclude.
     """
     main = fits[~fits["is_variant"]]
     exponents = [

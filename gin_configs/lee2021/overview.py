@@ -5,11 +5,11 @@
 reads tables beside this file and writes three figures. From `*_curves.csv`:
 `overview.png` has a panel for each data set and optimizer (as figure 3 of Lee et al.
 2021) and a curve for each sparsity; lines are c1/B + c2 by a joint fit of each data
-set, dotted ones perfect scaling. `constants.png` has c1 and c2 of SGD over those of the
-dense network, by that fit, with 95 % intervals.
+set, dotted ones perfect scaling. `constants.png` has the ratios of c1 and c2 of SGD to
+the dense network, by that fit, with 95 % intervals.
 `hollow_marks.csv` has why each hollow mark of the overview is a bound. From
-`causes_measurements.csv`: `causes_sparsity.png` has what may be the causes, over
-those in the dense network, at equal steps and at equal training loss.
+`causes_measurements.csv`: `causes_sparsity.png` has what may be the causes, as ratios
+to the dense network, at equal steps and at equal training loss.
 """
 
 from __future__ import annotations
@@ -142,9 +142,9 @@ def draw(folder: Path = HERE) -> style.Figure:
 
 
 def constants(cells: pd.DataFrame) -> pd.DataFrame:
-    """Returns c1 and c2 of SGD over those of the dense network.
+    """Returns the ratios of c1 and c2 of SGD to the dense network.
 
-    They are those of the tables in README.md, by the joint fit of a data set. Columns:
+    The tables in README.md have them too, by the joint fit of a data set. Columns:
     sparsity, quantity, ratio, low, high; one row for each sparsity and quantity, and
     none without two such curves.
     """
@@ -174,7 +174,7 @@ def draw_constants(folder: Path = HERE) -> style.Figure:
 
 
 def causes(measured: pd.DataFrame) -> pd.DataFrame:
-    """Returns the CAUSES in networks pruned by SNIP over those in dense networks.
+    """Returns the ratios of the CAUSES in networks pruned by SNIP to dense networks.
 
     Columns: sparsity, name, panel, ratio, low, high. Intervals are of a t distribution
     over the seeds.

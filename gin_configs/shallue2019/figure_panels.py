@@ -3,9 +3,9 @@
 `figure_panels.csv` has the panels of Figures 1 to 11: their curves with workload,
 optimizer and goal, batch size n, budgets and limits of axes, as in the published
 notebook; workloads are named as the archive names them. Of the batch sizes of Figure 9
-and the budgets of Figure 11 the first and last are published; those between are powers
-of two, and 1, 2 and 5 in each decade, which fit where the published curves of Figure 11
-end.
+and the budgets of Figure 11 the first and last are published. Batch sizes between are
+powers of two, and budgets between are 1, 2 and 5 in each decade, which fit where the
+published curves of Figure 11 end.
 
 What Figures 12 to 24 show is not known from public sources.
 """

@@ -1,7 +1,7 @@
 """What stands in the panels of the figures of Shallue et al. 2019, as tidy tables.
 
-Values are those of sweeps (one's own, or the public archive once it was
-read) where these have the workload, else the digitized ones of `published*.csv`.
+Values come from sweeps (one's own, or the public archive once it was read) that have
+the workload, else from the digitized tables `published*.csv`.
 
 K* is the best of as many trials as are published. A trial that a race has stopped
 before it could answer leaves K* open if it may be the best one; K* is then left out.
@@ -36,7 +36,7 @@ class Sweeps:
     def tables(self, series: Series, metric: str | None = None) -> Any | None:
         """Returns the tables of a workload with an optimizer; None if there is none.
 
-        Of those that have recorded a metric (by default that of the goal).
+        Its studies have recorded a metric, by default the goal's.
 
         Raises:
             UserError: there are several studies of a batch size.
@@ -66,7 +66,7 @@ class Sweeps:
         return self._tables.where(chosen) if chosen.any() else None
 
     def exhaustive(self, series: Series) -> Any | None:
-        """Returns the tables of those studies of which every trial ran on."""
+        """Returns the tables of the studies in which every trial ran on."""
         tables = self.tables(series)
         if tables is None:
             return None
@@ -76,8 +76,8 @@ class Sweeps:
     def trials(self, series: Series) -> pd.DataFrame:
         """Returns all trials, with the steps at which they met the goal of a series.
 
-        Columns: those of the table `bounded` under that goal, and `own_outcome`, under
-        the goal of the study; search_mode and step_budget of the study.
+        Columns: the table `bounded` under that goal; `own_outcome`, under the goal of
+        the study; search_mode and step_budget of the study.
         """
         tables = self.tables(series)
         if tables is None:
@@ -95,7 +95,7 @@ class Sweeps:
         if trials.empty:
             return trials
         ran_on = trials["own_outcome"].isin(["complete", "incomplete"])
-        # A race stops those that cannot win any more: they count as well.
+        # A race stops trials that cannot win any more: they count as well.
         ran_on |= (trials["own_outcome"] == "censored") & (
             trials["search_mode"] == "race"
         )
@@ -122,7 +122,7 @@ def best_trials(trials: pd.DataFrame) -> pd.DataFrame:
 def digitized(table: str, series: Series, goal: Any = None) -> pd.DataFrame:
     """Returns the rows of a published table that are of a series, by batch size.
 
-    Of one goal, or of any.
+    The rows have one goal, or any.
     """
     frame = _published(table)
     chosen = frame["workload"] == series.workload
@@ -234,7 +234,7 @@ def _smoothing_best(panel: Panel, sweeps: Sweeps) -> Rows:
 def evaluations(tables: Any, metric: str) -> pd.DataFrame:
     """Returns the evaluations of studies: batch_size, trial, step, value.
 
-    Those that were stopped, and only bound the metric, are left out.
+    Evaluations that were stopped, and only bound the metric, are left out.
     """
     exact = tables.curves[~tables.curves["is_bound"].astype(bool)]
     named = exact.rename(columns={metric: "value"})

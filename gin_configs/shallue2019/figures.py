@@ -3,9 +3,9 @@
     python gin_configs/shallue2019/figures.py [--sweep_dir=D]... --out=F
 
 writes a page (`figures.html`) with a section for each figure, the figures as SVG, and
-the table behind them (`figures.csv`). Values are those of the sweeps, one's own or the
-public archive as a sweep, and else digitized from the published figures. A panel of
-which nothing is known says what it would take.
+the table behind them (`figures.csv`). Values come from the sweeps, one's own or the
+public archive as a sweep, and else from the published figures, digitized. A panel
+without values says what it would take.
 """
 
 from __future__ import annotations

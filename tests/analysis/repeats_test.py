@@ -81,13 +81,6 @@ def test_a_minimum_over_noisy_trials_is_optimistic_and_repeats_show_by_how_much(
     assert pooled == pytest.approx(noise, rel=0.1)
 
 
-def test_cells_that_were_not_repeated_have_the_pooled_noise():
-    cells = results({8: (0, 100), 16: (0, 50)})
-    summarized = repeats.summary(table({8: {0: [100, 200, 400]}}), cells)
-    noise = repeats.with_noise(cells, summarized)["noise"]
-    assert noise.to_list() == pytest.approx([1.0, 1.0])
-
-
 def test_repeats_are_found_of_trials_that_have_been_given_labels_and_axes():
     points = [{"learning_rate": 0.2}] * 3
     own = {**CELL, "seed": repeated_seed(0, points)}

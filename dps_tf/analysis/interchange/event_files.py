@@ -47,13 +47,13 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
     """Returns the runs of a folder, one for each folder in it with event files.
 
     Several folders are one run where their writer made them so: `train`, `validation`,
-    `eval` and the like inside of a run or around all runs, the folders of
-    `add_scalars`, and the one of `add_hparams`, whose values are metaparameters (its
-    metrics, which have no step, are left out). Keras numbers epochs from 0: give
+    `eval` and the like inside of a run or around all runs, and the folders of
+    `add_scalars` and `add_hparams`. Values of `add_hparams` are metaparameters; its
+    metrics have no step and are left out. Keras numbers epochs from 0: give
     `steps_per_report` and `first_report=0` for its tags, which begin with `epoch_`.
-    Events after a restart mark replace
-    those of its step and later, as TensorBoard shows them. A run with a file that is
-    damaged, or ends within a record, counts as cut off at that place. Notes say so.
+    Events after a restart mark replace earlier ones from its step on, as TensorBoard
+    shows them. A run with a file that is damaged, or ends within a record, counts as
+    cut off at that place. Notes say so.
     Event files do not record whether any other run was cut off: state it by
     `about={run: {"status": "INCOMPLETE"}}`.
 
@@ -133,7 +133,7 @@ def _place(place: Path, folders: Mapping[Path, _Folder]) -> tuple[Path, str]:
 
 
 def _run(name: str, parts: Sequence[tuple[str, _Folder]]) -> Run:
-    """Returns the run of some folders, of which each is a part."""
+    """Returns the run of some folders, each a part of it."""
     values: dict[int, dict[str, float]] = defaultdict(dict)
     columns: dict[str, Any] = {}
     for part, found in parts:

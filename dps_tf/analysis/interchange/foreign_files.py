@@ -28,13 +28,13 @@ from dps_tf.analysis.tables import Floats, row_number
 from dps_tf.core import UserError, is_axis, on_one_line
 
 LARGEST_JSON = 4 << 20
-"""Most bytes of a JSON file; those of the public archive have a few thousand."""
+"""Most bytes of a JSON file; the public archive's files have a few thousand."""
 LARGEST_TABLE = 1 << 30
 """Most bytes of a table."""
 _LARGEST_STEPS, _NOISIEST = 1e15, 64.0
 """Largest number of a table, and octaves of noise, that anybody can have measured."""
 MOST_VALUES = 1 << 28
-"""Most values of a compressed table, of which the file's size says little."""
+"""Most values of a table: the size of a compressed file says little about them."""
 DEEPEST = 12
 """Most folders inside of each other, below the one that the user has named."""
 
@@ -99,10 +99,9 @@ def read_csv(
     """Returns a CSV file as a table; further axes and `steps_bound` stay text.
 
     These texts are empty where a cell has none. The index counts the rows of the file,
-    empty ones among them. With `nan_is_a_value`, the text NaN
-    stays a text, and is not an empty field. Columns of `texts` hold the texts of their
-    fields, missing where empty. A path is never taken for an address, which
-    pandas would fetch.
+    empty ones among them. With `nan_is_a_value`, the text NaN stays a text, and is not
+    an empty field. Columns of `texts` hold the texts of their fields, missing where
+    empty. A path is never taken for an address, which pandas would fetch.
 
     Raises:
         UserError: the file cannot be read (see `opened`), is no CSV, has two columns of

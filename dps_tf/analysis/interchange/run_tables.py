@@ -48,7 +48,7 @@ class Runs:
         trials: one row per run: `trial`, a number of its own; `workload`, `optimizer`,
             `batch_size`; further columns of the cell, its axes, `precision` and
             `status` where they differ from DEFAULTS; `steps`, the last one trained (by
-            default that of the last evaluation). Every other column is a metaparameter,
+            default the last evaluated one). Every other column is a metaparameter,
             NaN where a run has none. The index may hold the names of the runs.
         evaluations: one row per evaluation: `trial`, `step` and metrics by the name
             `split/metric`, NaN where one was not measured, and infinite where it was
@@ -73,8 +73,8 @@ class Runs:
     def by_cell(self) -> list[Runs]:
         """Returns the runs of each cell, checked, with all columns.
 
-        Trials are in the order of their numbers, evaluations in that of trials and
-        steps. All have the same notes.
+        Trials are in the order of their numbers, evaluations in the order of trials
+        and steps. All cells have the same notes.
 
         Raises:
             UserError: a column that is missing, or a name, value or size that the

@@ -143,7 +143,7 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
         raise UserError(f"no run of {origin} has an evaluation: {notes[-1]}")
     trials = _with_defaults(rows, names)
     evaluations = pd.concat(curves)
-    if not evaluations.index.is_unique:  # else rows are those of one file
+    if not evaluations.index.is_unique:  # else it is the index of one file
         evaluations = evaluations.reset_index(drop=True)
     least = evaluations["step"].min() / steps_per_report + first_report - 1
     notes += first_report_notes(least, first_report, steps_per_report)
@@ -380,7 +380,7 @@ def _runs_of_rows(frame: pd.DataFrame, base: str) -> Iterator[Run]:
         metrics += [name for name in varying if numbers(frame[name]).notna().any()]
         others = [name for name in others if name not in varying]
     for name in ("step", *metrics):
-        checked_numbers(frame, name)  # here, where rows are those of the file
+        checked_numbers(frame, name)  # here, where rows have the numbers of the file
     by = keys or others
     groups = frame.groupby(by, sort=False, dropna=False) if by else [("", frame)]
     steps = np.unique(numbers(frame["step"]).dropna())

@@ -7,8 +7,8 @@ folders deep (`mnist_subsets/mnist_6875`); folders of studies and trials are num
 The archive holds 71 million measurements in some 194,000 files; memory holds one study.
 Nothing here downloads anything.
 
-Trials count as in the publication: those with the status INCOMPLETE are left out, and
-one that diverged is never a best trial, even if it had met the goal before. The curve
+Trials count as in the publication: a trial with the status INCOMPLETE is left out. A
+trial that diverged is never a best one, even if it had met the goal before. The curve
 of a diverged trial is left out, so that this holds for any goal.
 """
 
@@ -37,7 +37,7 @@ from dps_tf.analysis.tables import require
 from dps_tf.core import DENSE, FLOAT32, Cell, Goal, UserError, check_metaparameter
 
 OPTIMIZERS = {"nesterov_momentum": "nesterov"}
-"""Spelling of the archive -> that of this package, where they differ."""
+"""Spelling of the archive -> spelling of this package, where they differ."""
 _SPLITS = {"train": "train", "val": "validation", "test": "test"}
 _METRICS = {
     "cross_entropy_error": "cross_entropy",
@@ -55,7 +55,7 @@ SCALES = {
     "LOG_SCALE": "log",
     "REVERSE_LOG_SCALE": "reverse_log",
 }
-"""Scale of study.json -> that of this package; an empty one is uniform."""
+"""Scale of study.json -> scale of this package; an empty one is uniform."""
 _TRAINING_EXAMPLES = {"mnist": 55_000, "fashion_mnist": 55_000, "lm1b": 30_301_028}
 """Sizes that the published code states; other data sets count as unknown, 0."""
 _WORDS = {str: "text", int: "a whole number", float: "a number", dict: "an object"}
@@ -65,8 +65,8 @@ _WORDS = {str: "text", int: "a whole number", float: "a number", dict: "an objec
 def goals() -> Mapping[str, Goal]:
     """Returns the published goal of each workload, which is strict.
 
-    Of several goals the first counts. Studies of solution quality have none of their
-    own: their goal is that of the same network and data set in Figure 1.
+    Of several goals the first counts. Studies of solution quality have the goal of the
+    same network and data set in Figure 1.
     """
     frame = pd.read_csv(shipped_file("shallue2019/published_goals.csv"))
     columns = ["workload", "metric", "threshold", "direction"]

@@ -80,9 +80,9 @@ def write_runs(
 ) -> dict[str, bool]:
     """Writes runs as a sweep directory, which `load`, `report` and `status` read.
 
-    Runs that were cut off before they met the goal are censored there. So are those
-    that ended by themselves before the longest of their cell, as their further course
-    is unknown. Evaluations without a value of the goal's metric are left out, so that
+    Runs that were cut off before they met the goal are censored there. So are runs that
+    ended by themselves before the longest of their cell, as their further course is
+    unknown. Evaluations without a value of the goal's metric are left out, so that
     each bracket begins where that metric was evaluated.
 
     Args:

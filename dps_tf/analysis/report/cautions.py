@@ -26,7 +26,7 @@ MET_AT_ONCE = 0.5
 """Share of trials that met the goal at their first evaluation."""
 _SPARSITY_SLACK = 0.005
 _FEW_SHORT = 3
-"""Cells without K* of which the page says how near they came."""
+"""Most cells without K* for which the page says how near they came."""
 
 
 def caution_text(caution: Caution) -> str:

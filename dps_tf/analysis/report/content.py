@@ -161,7 +161,7 @@ class Part:
         paragraphs: texts above the illustrations.
         illustrations: figures in their order.
         tables: tables, which follow the illustrations of all parts.
-        title: heading that replaces that of the section; empty to keep it.
+        title: heading in place of the section's own; empty to keep its own.
     """
 
     paragraphs: Sequence[str] = ()

@@ -58,7 +58,7 @@ class Label:
 
     @property
     def in_group(self) -> str:
-        """The name of the curve among those of its group."""
+        """The name of the curve among the curves of its group."""
         return f"{self.optimizer}: {self.name}" if self.optimizer else self.name
 
 
@@ -100,7 +100,7 @@ class Curves:
 
     @property
     def exact(self) -> pd.DataFrame:
-        """The plotted rows that have a K*, without those that have only a bound."""
+        """The plotted rows that have a K* and not only a bound."""
         return self.plot_rows[self.plot_rows["bound"] == ""]
 
     @cached_property
@@ -347,7 +347,7 @@ def plot_rows_of(cells: pd.DataFrame) -> pd.DataFrame:
     For one seed the bar is the bracket, for several it runs from the least to the
     greatest K* and the point is their median. A K* whose best trial lies at an end of
     its range is a bound here, as it is in fits. Cells that have neither K* nor bound,
-    and those with K* = 0, are left out.
+    and cells with K* = 0, are left out.
     """
     rows = []
     keys = [*_LABELS, "batch_size"]
@@ -382,7 +382,7 @@ def _several(cell: pd.DataFrame) -> tuple[float, float, float, str] | None:
         return _one(cell.iloc[0])
     # What falls with the K* that are bounds is a bound itself.
     is_upper = steps.mask(cell["is_upper"], 0).median() < steps.median()
-    # Seeds without K* lie above those with one: the median of the rest is too low.
+    # Seeds without K* lie above the others, whose median is too low.
     bound = ">=" if len(exact) < len(cell) else "<=" if is_upper else ""
     return float(exact.median()), float(exact.min()), float(exact.max()), bound
 
@@ -449,7 +449,7 @@ def effects(keys: Sequence[Curve]) -> list[tuple[Curve, Curve]]:
     compared with the first. All curves have the same workload and goal.
     """
     further = sorted({name for key in keys for name, _ in key.axes})
-    # Comparisons are listed in the order of the tables, those of precision last.
+    # Comparisons are in the order of the tables; precision comes last.
     axes = ["optimizer", "sparsity_method", *further, "precision"]
     pairs = [(key, other) for key in keys for other in _least_sparse(key, keys)]
     for axis in axes:

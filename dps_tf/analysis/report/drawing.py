@@ -28,7 +28,7 @@ def draw_curves(
 ) -> None:
     """Draws a line per curve with a mark per row.
 
-    `columns` names those of x and y; `changes` are further keywords of the lines.
+    `columns` names x and y; `changes` are further keywords of the lines.
     """
     x, y = columns
     for curve, rows in table.groupby("curve", sort=False):
@@ -45,7 +45,7 @@ def draw_steps_to_result(
 ) -> None:
     """Draws K* against the batch size, both on log2 axes.
 
-    The rows are those of `curves.plot_rows_of`, the fits those of `curves.fit_lines`.
+    The rows come from `curves.plot_rows_of`, the fits from `curves.fit_lines`.
     """
     style.log2_axis(axis, "x")
     style.log2_axis(axis, "y")

@@ -70,8 +70,8 @@ def draw_effects(
 ) -> None:
     """Draws the ratios of a constant, with their intervals, against the values.
 
-    Rows are those of `effects_of` for one axis. Values have equal distances, in their
-    order; each reference has a ratio of 1 at its own value.
+    Rows are of `effects_of`, for one axis. Values have equal distances, in their order;
+    each reference has a ratio of 1 at its own value.
     """
     values = _ordered({*rows["value"], *rows["base"]}, rows["base"].iloc[0])
     style.log2_axis(axis, "y")

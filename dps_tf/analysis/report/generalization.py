@@ -67,8 +67,8 @@ def at_result(cells: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     """Returns the metric of the best trial of each cell at K*, on each split.
 
     One row per cell with a K*, under its index in `cells`, which are rows of `results`.
-    Columns: those that name a study, steps_to_result, metric, and train, validation
-    and test, NaN where a split was not evaluated.
+    Columns: `study_key`, steps_to_result, metric, and train, validation and test, NaN
+    where a split was not evaluated.
     """
     key = study_key(cells)
     goals = goals_of(tables)

@@ -37,10 +37,7 @@ from dps_tf.core import Curve
 
 
 def law_part(context: ReportContext) -> Part:
-    """Returns the table of fits and that of the ratios between curves.
-
-    The part is empty without a fit.
-    """
+    """Returns the tables of fits, and of ratios between curves; none without a fit."""
     curves, joint = context.curves, context.joint
     if not curves.fits:
         return Part()
@@ -80,7 +77,7 @@ def _noise(context: ReportContext) -> str:
 def fit_table(curves: Curves, joint: Sequence[Comparison[Curve]]) -> PageTable:
     """Returns a table of the constants of each curve.
 
-    Those of a curve that is too short to be fitted alone are of its joint fit.
+    A curve that is too short to be fitted alone has the constants of its joint fit.
     """
     rows = []
     for key, fit in fits_of(curves, [each.fits for each in joint]).items():
@@ -128,7 +125,7 @@ def fits_of(
 ) -> dict[Curve, LawFit]:
     """Returns the fit of each curve: its own, or its joint fit if it is too short.
 
-    Joint fits are those of `joint_fits`, made here unless they are passed.
+    Joint fits are made as by `joint_fits`, unless they are passed.
     """
     if joint is None:
         joint = map(joint_fit, _joined(curves))
@@ -141,7 +138,7 @@ def fits_of(
 
 
 def _of_own_fit(fit: LawFit | None) -> dict[str, SortableText]:
-    """Returns the columns that a curve without a fit of its own has not."""
+    """Returns the columns that only a curve with a fit of its own has."""
     if fit is None:
         return dict.fromkeys(("residual", "exponent", "averaged"), NOTHING)
     return {
@@ -159,9 +156,9 @@ def _residual(fit: LawFit) -> SortableText:
 
 
 def joint_fits(curves: Curves) -> list[Comparison[Curve]]:
-    """Returns the joint fit of the curves with the same workload and goal, of each.
+    """Returns a joint fit for each workload and goal that has several curves.
 
-    Its ratios are those of the pairs of `effects`. Groups of one curve are left out.
+    Each pair of `effects` has a ratio in it.
     """
     return [
         compare(points, pairs=effects(list(points)), searches=curves.searches)

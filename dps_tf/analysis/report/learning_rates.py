@@ -1,4 +1,4 @@
-"""The best learning rate against the batch size, beside that of two rules."""
+"""The best learning rate against the batch size, beside the rates of two rules."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SPREAD: dict[str, Any] = {
 
 
 def learning_rates_part(context: ReportContext) -> Part:
-    """Returns best rates beside those of rules, for the first seed of each curve.
+    """Returns best rates beside the rates of rules, for the first seed of each curve.
 
     The part is empty where no learning rate was tuned or no curve has a K*.
     """

@@ -175,12 +175,11 @@ def averaged(
 ) -> pd.DataFrame:
     """Returns the noise scale of each cell over training, and late in it.
 
-    Columns: key, panel, curve, those of `study_key`, scale, at_half (K*/2) and at_end
-    (K*).
+    Columns: key, panel, curve, `study_key`, scale, at_half (K*/2) and at_end (K*).
 
     tr(Sigma) and |G|^2 are averaged over the steps up to K* each, by the trapezoidal
-    rule, then divided: measurements crowd in the first steps, and the mean of the
-    ratios would be that of its largest term. NaN where the mean of |G|^2 is not
+    rule, then divided: measurements crowd in the first steps, and a mean of ratios
+    would be decided by its largest term. NaN where the mean of |G|^2 is not
     positive. The late values are ratios at one measurement: the nearest to half of the
     last step, and the last one. The prefix `optimizer_` is for the noise scale in the
     geometry of the optimizer.

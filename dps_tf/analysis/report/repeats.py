@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.law import Observations, fit_law
-from dps_tf.analysis.repeats import noise_of_search, pooled_noise, summary, with_noise
+from dps_tf.analysis.repeats import noise_of_search, pooled_noise, summary
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
@@ -19,12 +18,10 @@ from dps_tf.analysis.report.content import (
     Part,
     ReportContext,
     SortableText,
-    constants,
     illustration,
     number_text,
-    page_table,
 )
-from dps_tf.analysis.report.curves import Curves, cell_names, of_curve
+from dps_tf.analysis.report.curves import Curves, cell_names
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.wording import interval, listed, number, percent, steps
 
@@ -44,16 +41,15 @@ _COLUMNS = (
 
 
 def repeats_part(context: ReportContext) -> Part:
-    """Returns a figure and tables of repeats; an empty part without repeats."""
+    """Returns a figure and a table of repeats; an empty part without repeats."""
     curves, repeated = context.curves, context.tables.repeats
     if repeated.empty:
         return Part()
     summarized = curves.name(summary(repeated, context.tables.results))
     best = summarized[summarized["is_best"]]
     figures = [_figure(curves, best)] if len(best) else []
-    tables = (repeats_table(summarized), weighted_table(context, summarized))
     text = _noises(pooled_noise(summarized), *noise_of_search(context.tables.results))
-    return Part((text,), figures, [table for table in tables if len(table.frame)])
+    return Part((text,), figures, (repeats_table(summarized),))
 
 
 def _noises(training: float, search: float, shared: float) -> str:
@@ -77,33 +73,6 @@ def _noises(training: float, search: float, shared: float) -> str:
 
 def _share(octaves: float) -> str:
     return percent(2**octaves - 1) if octaves > 0 else "not known"
-
-
-def weighted_table(context: ReportContext, summarized: pd.DataFrame) -> PageTable:
-    """Returns a table of fits with K* weighted by noise, beside the plain fits."""
-    curves = context.curves
-    rows: list[dict[str, Any]] = []
-    cells = with_noise(curves.cells, summarized)
-    has_noise = cells["noise"].notna().any()
-    for key, plain in curves.fits.items() if has_noise else ():
-        group = of_curve(cells[cells["closed"]], key)
-        weighted = fit_law(Observations.from_results(group))
-        for weights, fit in (("equal", plain), ("by noise", weighted)):
-            title = curves.title(key)
-            rows.append({"curve": title, "weights": weights, **constants(fit)})
-    columns = (
-        Column("curve", "Curve"),
-        Column(
-            "weights",
-            "Weights",
-            "By noise: cells whose repeats scatter more weigh less; cells without "
-            "repeats count as noisy as the others on average.",
-        ),
-        Column("c1", "c1, examples"),
-        Column("c2", "c2, steps"),
-        Column("critical", "c1/c2, examples"),
-    )
-    return page_table("weighted", "Fits weighted by repeats", columns, rows)
 
 
 def draw_repeats(

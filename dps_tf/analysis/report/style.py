@@ -27,7 +27,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 # Okabe and Ito 2008, "Color universal design": distinct in any colour vision. The
-# yellow is left out, it is too faint for lines on white; those of least contrast last.
+# yellow is left out, as it is too faint on white; the faintest of the others are last.
 PALETTE = (
     "#0072B2",  # blue
     "#D55E00",  # vermillion

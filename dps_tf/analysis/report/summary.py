@@ -94,7 +94,7 @@ def _range(name: str, rows: pd.DataFrame) -> str:
 
 
 def change_text(before: float, after: float) -> str:
-    """Returns the steps after a change relative to those before, in words.
+    """Returns the steps after a change relative to the steps before, in words.
 
     >>> change_text(100, 50), change_text(100, 7), change_text(100, 310)
     ('half the steps', '7 % of the steps', '3.1 times the steps')

@@ -114,7 +114,7 @@ def _plain_columns(results: pd.DataFrame) -> tuple[str, dict[str, list[str]]]:
     for name in metaparameters_of(results):
         columns[name] = [_plain(row[name]) for row in records]
     for name in ("trials", *OUTCOMES):
-        # Outcomes of no trial are left out; those shown add up to the trials.
+        # Outcomes of no trial are left out; the others add up to the trials.
         if name in ("trials", "complete") or shown[name].any():
             columns[name] = [str(row[name]) for row in records]
     columns["note"] = [_note(row) for row in records]
