@@ -21,9 +21,9 @@ CAPTION = 400
 """Most letters of a caption: four lines of the page."""
 
 
-@dataclass(frozen=True)
-class FigureText:
-    """The texts of a figure, also for readers who cannot see it.
+@dataclass(frozen=True, kw_only=True)
+class Illustration:
+    """A figure as the bytes of its files, with its texts.
 
     Attributes:
         name: file name without suffix.
@@ -32,20 +32,6 @@ class FigureText:
         alt: what the figure shows, for a screen reader.
         definition: definitions of what is drawn, for the section of definitions that
             the caption links to; empty if the caption is enough.
-    """
-
-    name: str
-    title: str
-    caption: str
-    alt: str
-    definition: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Illustration(FigureText):
-    """A figure as the bytes of its files, with its texts.
-
-    Attributes:
         svg: bytes of the SVG file.
         png: bytes of the PNG file; empty for a folded figure, which is SVG only.
         width: CSS pixels at full size, as `height`.
@@ -56,6 +42,11 @@ class Illustration(FigureText):
             see `learning_curves.trials_by_cell`.
     """
 
+    name: str
+    title: str
+    caption: str
+    alt: str
+    definition: str = ""
     svg: bytes
     png: bytes
     width: int
@@ -66,18 +57,19 @@ class Illustration(FigureText):
 
 
 def illustration(
-    figure: Figure,
-    figure_text: FigureText,
-    *,
-    folded: bool = False,
-    chart: str = "",
-    trials: str = "",
+    figure: Figure, name: str, title: str, *, folded: bool = False, **texts: str
 ) -> Illustration:
-    """Returns a drawn figure as files, with its texts."""
+    """Returns a drawn figure as files, with its texts.
+
+    `texts` are caption, alt and, as needed, definition, chart and trials; see
+    `Illustration`.
+    """
     width, height = figure.get_size_inches()
     style.lay_out(figure)
     return Illustration(
-        **vars(figure_text),
+        name=name,
+        title=title,
+        **texts,
         svg=style.svg(figure),
         # Folded figures are many, and drawing takes most of the time of a report.
         png=b"" if folded else style.png(figure),
@@ -85,8 +77,6 @@ def illustration(
         width=round(96 * width),
         height=round(96 * height),
         folded=folded,
-        chart=chart,
-        trials=trials,
     )
 
 

@@ -11,7 +11,6 @@ import pandas as pd
 from dps_tf.analysis.law import Comparison
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
-    FigureText,
     Illustration,
     Part,
     ReportContext,
@@ -134,9 +133,10 @@ def _figure(name: str, rows: pd.DataFrame) -> Illustration:
         plateau = with_interval(row["c2"], row["c2_low"], row["c2_high"])
         return f"at {row['value']} c1 times {ratio}, c2 times {plateau}"
 
-    figure_text = FigureText(
-        name=file_name("effect_of", label),
-        title=f"Effect of {label}",
+    return illustration(
+        figure,
+        file_name("effect_of", label),
+        f"Effect of {label}",
         caption=(
             f"Ratios of c1 and c2 to those of the curve named, which differs in "
             f"{label} alone, with the intervals of the joint fit. A ratio whose "
@@ -144,4 +144,3 @@ def _figure(name: str, rows: pd.DataFrame) -> Illustration:
         ),
         alt=f"Two charts of ratios against {label}. {listed(rows, 'curve', text_of)}.",
     )
-    return illustration(figure, figure_text)

@@ -16,7 +16,6 @@ from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
-    FigureText,
     Illustration,
     PageTable,
     Part,
@@ -104,9 +103,10 @@ def _test_figure(metric: Any, table: pd.DataFrame) -> Illustration:
         f"{rows['batch_size'].iloc[-1]}"
         for curve, rows in drawn.sort_values("batch_size").groupby("curve", sort=False)
     )
-    figure_text = FigureText(
-        name=file_name("generalization", str(metric)),
-        title=f"Test {metric} at K* against batch size",
+    return illustration(
+        figure,
+        file_name("generalization", str(metric)),
+        f"Test {metric} at K* against batch size",
         caption=(
             f"test/{metric} of the best trial of each cell at K*; the median where "
             "there are several seeds. The validation metric is nearly the same "
@@ -115,4 +115,3 @@ def _test_figure(metric: Any, table: pd.DataFrame) -> Illustration:
         ),
         alt=f"Line chart of test/{metric} at K* against batch size. {listing}.",
     )
-    return illustration(figure, figure_text)

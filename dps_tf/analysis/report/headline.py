@@ -15,7 +15,6 @@ import pandas as pd
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.charts import Panel, point_note, steps_chart
 from dps_tf.analysis.report.content import (
-    FigureText,
     Illustration,
     Part,
     ReportContext,
@@ -64,15 +63,15 @@ def headline(curves: Curves, published: pd.DataFrame | None = None) -> Illustrat
         for name in curves.panels
         if len(rows := curves.panel(name))
     ]
-    text = FigureText(
-        name=NAME,
-        title="Steps to result against batch size",
+    return illustration(
+        figure,
+        NAME,
+        "Steps to result against batch size",
         caption=_caption(curves, beside),
         alt=_alt(curves, beside),
         definition=_definition(curves),
+        chart=steps_chart(panels, line_styles) if panels else "",
     )
-    chart = steps_chart(panels, line_styles) if panels else ""
-    return illustration(figure, text, chart=chart)
 
 
 def steps_figure(results: pd.DataFrame) -> Figure:

@@ -12,7 +12,6 @@ import pandas as pd
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.charts import learning_chart
 from dps_tf.analysis.report.content import (
-    FigureText,
     Illustration,
     Part,
     ReportContext,
@@ -66,8 +65,10 @@ def training_figures(context: ReportContext) -> list[Illustration]:
         figures.append(
             illustration(
                 figure,
-                _training_text(name, where, goal, metric, best),
+                name,
+                f"Training of the best trials: {where}",
                 folded=bool(figures),
+                **_texts(goal, metric, best),
                 chart=learning_chart(best, threshold, metric, line_styles),
                 trials=json.dumps(shown),
             )
@@ -235,9 +236,8 @@ def _draw_goal(axis: Axes, goal: float) -> None:
     )
 
 
-def _training_text(
-    name: str, where: str, goal: Goal, metric: str, table: pd.DataFrame
-) -> FigureText:
+def _texts(goal: Goal, metric: str, table: pd.DataFrame) -> dict[str, str]:
+    """Returns caption and alt of a figure of training."""
     goal_text = (
         f"Dashed: the goal, {goal}."
         if metric == goal.metric
@@ -248,16 +248,10 @@ def _training_text(
         f"{name}: {number(rows['value'].iloc[-1])} at step {rows['step'].iloc[-1]}"
         for name, rows in table.groupby("curve", sort=False)
     )
-    return FigureText(
-        name=name,
-        title=f"Training of the best trials: {where}",
-        caption=(
-            f"{metric} of the best trial of each cell, up to the mark at its last "
-            "evaluation; where no trial met the goal, of the one that came closest. "
-            f"{goal_text} Larger batches are lighter."
-        ),
-        alt=(
-            f"Line chart of {metric} against the step for "
-            f"{count(table['curve'].nunique(), 'trial')}; last values: {ends}."
-        ),
-    )
+    return {
+        "caption": f"{metric} of the best trial of each cell, up to the mark at its "
+        "last evaluation; where no trial met the goal, of the one that came closest. "
+        f"{goal_text} Larger batches are lighter.",
+        "alt": f"Line chart of {metric} against the step for "
+        f"{count(table['curve'].nunique(), 'trial')}; last values: {ends}.",
+    }

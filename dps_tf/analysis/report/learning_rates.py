@@ -9,7 +9,6 @@ import pandas as pd
 from dps_tf.analysis.heuristics import WITHIN, best_rates, rules
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
-    FigureText,
     Illustration,
     Part,
     ReportContext,
@@ -17,7 +16,7 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves, first_seed
 from dps_tf.analysis.report.drawing import two_abreast
-from dps_tf.analysis.report.style import Axes, LineStyle, file_name
+from dps_tf.analysis.report.style import Axes, Figure, LineStyle, file_name
 from dps_tf.analysis.wording import and_list, listed, number, percent, with_panel
 
 _LEAST_SIZES = 2
@@ -72,8 +71,7 @@ def learning_rate_figures(
                 draw_rates(axis, group, rule, line_style)
                 axis.set_title(curve)
             style.legend_below(figure, _handles())
-        figure_text = _figure_text(curves.panel_title(panel), rows, lines)
-        figures.append(illustration(figure, figure_text))
+        figures.append(_illustrated(figure, curves.panel_title(panel), rows, lines))
     return figures
 
 
@@ -115,16 +113,19 @@ def _handles() -> list[Any]:
     return [*rule_handles, style.line_handle("trials nearly as good", **_SPREAD)]
 
 
-def _figure_text(panel: str, best: pd.DataFrame, by_rule: pd.DataFrame) -> FigureText:
+def _illustrated(
+    figure: Figure, panel: str, best: pd.DataFrame, by_rule: pd.DataFrame
+) -> Illustration:
     anchors = and_list([str(size) for size in sorted(by_rule["anchor"].unique())])
     listing = listed(
         best,
         "curve",
         lambda row: f"{number(row['effective_learning_rate'])} at {row['batch_size']}",
     )
-    return FigureText(
-        name=file_name("learning_rate", panel),
-        title=with_panel("Best effective learning rate", panel),
+    return illustration(
+        figure,
+        file_name("learning_rate", panel),
+        with_panel("Best effective learning rate", panel),
         caption=(
             "lr / (1 - momentum) of the best trial; the bar spans the trials that met "
             f"the goal within {percent(WITHIN)} of K*, and ends in arrows where trials "

@@ -22,7 +22,6 @@ from dps_tf.analysis.law import LawFit
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
-    FigureText,
     Illustration,
     PageTable,
     Part,
@@ -39,7 +38,7 @@ from dps_tf.analysis.report.curves import (
 )
 from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.law import fits_of
-from dps_tf.analysis.report.style import Axes, LineStyle, file_name
+from dps_tf.analysis.report.style import Axes, Figure, LineStyle, file_name
 from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import and_list, count, interval, number, with_panel
 from dps_tf.core import Curve
@@ -105,8 +104,8 @@ def along_training(
         line_styles = curves.line_styles_of(shown["curve"])
         with style.one_axis(line_styles) as (figure, axis):
             draw_along(axis, shown, quantity, line_styles)
-        figure_text = _figure_text(shown, quantity, curves.panel_title(panel))
-        figures.append(illustration(figure, figure_text))
+        title = curves.panel_title(panel)
+        figures.append(_illustrated(figure, shown, quantity, title))
     return figures
 
 
@@ -129,7 +128,9 @@ def draw_along(
     axis.set(xlabel="Step", ylabel=label)
 
 
-def _figure_text(shown: pd.DataFrame, quantity: str, panel: str) -> FigureText:
+def _illustrated(
+    figure: Figure, shown: pd.DataFrame, quantity: str, panel: str
+) -> Illustration:
     title, definition = _DEFINITIONS[quantity]
     examples = and_list(sorted({f"{n:,}" for n in shown["examples"]}))
     size = int(shown["batch_size"].iloc[0])
@@ -137,9 +138,10 @@ def _figure_text(shown: pd.DataFrame, quantity: str, panel: str) -> FigureText:
         f"{name}: {number(rows['value'].iloc[0])} to {number(rows['value'].iloc[-1])}"
         for name, rows in shown.sort_values("step").groupby("curve", sort=False)
     )
-    return FigureText(
-        name=file_name(quantity, "along_training", panel),
-        title=with_panel(f"{title} along training", panel),
+    return illustration(
+        figure,
+        file_name(quantity, "along_training", panel),
+        with_panel(f"{title} along training", panel),
         caption=(
             f"{definition}, on {examples} examples, on a replay of the best trial at "
             f"batch size {size}, up to its K*."
@@ -319,9 +321,10 @@ def _critical_figure(curves: Curves, compared: pd.DataFrame) -> Illustration:
         f"({interval(row['critical_low'], row['critical_high'])})"
         for row in compared.to_dict("records")
     )
-    figure_text = FigureText(
-        name="noise_scale_and_critical_batch_size",
-        title="Noise scale beside the critical batch size",
+    return illustration(
+        figure,
+        "noise_scale_and_critical_batch_size",
+        "Noise scale beside the critical batch size",
         caption=(
             "Upper mark: tr(Sigma) and |G|^2, each averaged over the steps up to K*, "
             "divided; geometric mean over the cells of a curve. Its line: least "
@@ -332,4 +335,3 @@ def _critical_figure(curves: Curves, compared: pd.DataFrame) -> Illustration:
         ),
         alt=f"Dot plot. {listing}.",
     )
-    return illustration(figure, figure_text)

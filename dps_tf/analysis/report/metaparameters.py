@@ -9,7 +9,6 @@ import pandas as pd
 
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
-    FigureText,
     Illustration,
     Part,
     ReportContext,
@@ -87,11 +86,16 @@ def metaparameters_part(context: ReportContext) -> Part:
         tables = [(cell, _table(rows, cell, momentum)) for cell, rows in of_cells]
         shown = [(int(cell["batch_size"]), t) for cell, t in tables if len(t) > 1]
         if shown:
-            name = curves.file_name("metaparameters", key)
             where = curves.title(key)
-            figure_text = _figure_text(name, where, momentum, len(shown))
-            figure = _figure(shown, momentum)
-            figures.append(illustration(figure, figure_text, folded=bool(figures)))
+            figures.append(
+                illustration(
+                    _figure(shown, momentum),
+                    curves.file_name("metaparameters", key),
+                    f"Metaparameters of the trials: {where}",
+                    folded=bool(figures),
+                    **_texts(where, momentum, len(shown)),
+                )
+            )
     return Part(illustrations=figures)
 
 
@@ -212,7 +216,8 @@ def _handles(kinds: set[str], *, contours: bool) -> list[Any]:
     return handles
 
 
-def _figure_text(name: str, where: str, momentum: bool, cells: int) -> FigureText:
+def _texts(where: str, momentum: bool, cells: int) -> dict[str, str]:
+    """Returns caption, definition and alt of the figure of a curve."""
     vertical = (
         "1 - momentum; thin lines join equal effective learning rates lr / (1 - "
         "momentum), whose values stand at their ends"
@@ -220,23 +225,21 @@ def _figure_text(name: str, where: str, momentum: bool, cells: int) -> FigureTex
         else "the step at which the trial met the goal, or at which its record ends"
     )
     left_out = f" The {cells - _MOST} largest batch sizes are not shown."
-    return FigureText(
-        name=name,
-        title=f"Metaparameters of the trials: {where}",
-        caption=(
+    return {
+        "caption": (
             f"One mark per trial, a panel per batch size. Vertical axis: {vertical}. "
             "A star near an end of an axis says that the range should be widened."
             + (left_out if cells > _MOST else "")
         ),
-        definition=(
+        "definition": (
             "Filled circle: the goal was met. Small open circle: out-run, stopped "
             "because enough others had met the goal before it could (in an open study: "
             "not decided yet). Open square: it spent the step budget. Cross: it "
             "diverged. Plus: it failed. Star: the best trial."
         ),
-        alt=(
+        "alt": (
             f"Scatter plots, one per batch size, for {where}: learning rate against "
             + ("1 - momentum" if momentum else "the step at the end")
             + " of each trial, by outcome, with the best trial marked."
         ),
-    )
+    }

@@ -17,7 +17,6 @@ from dps_tf.analysis.paired_ratios import FIRST_STEP, paired_measurements, paire
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
-    FigureText,
     Illustration,
     PageTable,
     Part,
@@ -108,9 +107,10 @@ def _pairs_figure(measured: pd.DataFrame, quantity: str, panel: str) -> Illustra
         for row in last.to_dict("records")
     )
     where = f"{panel}, batch size {size}" if panel else f"batch size {size}"
-    text = FigureText(
-        name=file_name("pairs", quantity, where),
-        title=with_panel(f"Pruned and dense: {what}", where),
+    return illustration(
+        figure,
+        file_name("pairs", quantity, where),
+        with_panel(f"Pruned and dense: {what}", where),
         caption=(
             f"{what[0].upper()}{what[1:]} of networks of equal seeds and "
             "metaparameters against the step, and against the training loss. Geometric "
@@ -118,7 +118,6 @@ def _pairs_figure(measured: pd.DataFrame, quantity: str, panel: str) -> Illustra
         ),
         alt=f"Two line charts of the {what}. At the last step, {ends}.",
     )
-    return illustration(figure, text)
 
 
 def _table(ratios: pd.DataFrame) -> PageTable:

@@ -12,7 +12,6 @@ from dps_tf.analysis.repeats import noise_of_search, pooled_noise, summary
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
-    FigureText,
     Illustration,
     PageTable,
     Part,
@@ -119,9 +118,10 @@ def _figure(curves: Curves, best: pd.DataFrame) -> Illustration:
             f"K* {number(row['recorded'])}"
         ),
     )
-    figure_text = FigureText(
-        name="repeats",
-        title="Best points trained again",
+    return illustration(
+        figure,
+        "repeats",
+        "Best points trained again",
         caption=(
             "Filled marks: median of the repeats of each cell's best point; bars: "
             "least to greatest, off the axis where a repeat did not reach the goal. "
@@ -129,7 +129,6 @@ def _figure(curves: Curves, best: pd.DataFrame) -> Illustration:
         ),
         alt=f"Line chart of medians of repeats. {listing}.",
     )
-    return illustration(figure, figure_text)
 
 
 def repeats_table(summarized: pd.DataFrame) -> PageTable:
