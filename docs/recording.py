@@ -17,9 +17,9 @@ from dps_tf.analysis.tables import axes_of, metaparameter_names, study_key, with
 def record(sweep_dir: str, stem: str) -> None:
     """Writes the tables of a sweep beside a document.
 
-    STEM.csv has K*, STEM_trials.csv the trials, STEM_evaluations.csv.gz each evaluation
-    of the goal's metric, so that anyone can ask for another goal, and
-    STEM_measurements.csv what was measured along training, if anything was.
+    STEM.csv has K*, and STEM_trials.csv the trials. STEM_evaluations.csv.gz has each
+    evaluation of the goal's metric, so that anyone can ask for another goal. Where
+    trials were measured along training, STEM_measurements.csv has the measurements.
     """
     tables = load(sweep_dir)
     results = with_splits(tables)

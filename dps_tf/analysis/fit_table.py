@@ -283,9 +283,10 @@ def median_of_runs(rows: pd.DataFrame) -> pd.DataFrame:
 
     Runs are trainings that only chance tells apart. Their median lies between the
     medians of both ends of their brackets; a run without steps_to_result is as long as
-    any. `noise` is the standard error of a median that asks for no distribution, half
-    the octaves between the quantiles 0.5 - 0.5/sqrt(n) and 0.5 + 0.5/sqrt(n) of n runs,
-    with the noise that rows have. `runs` is n; further columns are of the first run.
+    any. `noise` is the standard error of a median without an assumed distribution: half
+    the octaves between the quantiles 0.5 - 0.5/sqrt(n) and 0.5 + 0.5/sqrt(n) of n runs.
+    The noise that rows have is added. `runs` is n; further columns are of the first
+    run.
     """
     law.Observations.from_results(rows.drop(columns="seed", errors="ignore"))
     medians, first = [], []

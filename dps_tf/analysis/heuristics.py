@@ -45,11 +45,12 @@ def best_rates(
 ) -> pd.DataFrame:
     """Returns the best effective learning rate of each cell, with its spread.
 
-    Columns: `study_key`, effective_learning_rate (of the best trial),
-    effective_low and effective_high (over the trials known to have reached the goal by
-    (1 + within) K*), spread_open (whether trials that were stopped, or are known by
-    bounds only, might belong to these too). NaN where no trial reached the goal. Trials
-    have the bounds of `reduce.with_bounds`; `within` is a share of K*.
+    Columns: `study_key`, effective_learning_rate (of the best trial), effective_low,
+    effective_high and spread_open. The spread is over the trials known to have reached
+    the goal by (1 + within) K*. The spread is open where further trials might belong to
+    it: trials that were stopped, or are known by bounds only. NaN stands for a cell in
+    which no trial reached the goal. Trials have the bounds of `reduce.with_bounds`;
+    `within` is a share of K*.
     """
     require(trials, BOUNDS, "trials (see with_bounds)")
     rated = trials.assign(rate=effective_learning_rate(trials)).sort_values("trial")

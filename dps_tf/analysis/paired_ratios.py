@@ -125,12 +125,12 @@ def with_theory_products(measurements: pd.DataFrame) -> pd.DataFrame:
     Lee et al. 2021, section 4: c1 is proportional to Delta L beta / eps^2, and c2 to
     Delta / (eta eps). Deviation: both are taken at single steps, where the theory has
     bounds over a training. Delta is the fall of the training loss since the first
-    measured step, which ought to be 0 or 1, L the local smoothness, beta the trace of
-    the gradients' covariance, eps the squared norm of the gradient, and eta the
+    measured step, which ought to be 0 or 1. L is the local smoothness, beta the trace
+    of the gradients' covariance, eps the squared norm of the gradient, and eta the
     learning rate. mu is not measured and left out of both.
 
-    The table, of the schema MEASUREMENTS with curvature, is followed by the quantities
-    `theory_c1` and `theory_c2` at each later step at which all of these were measured
+    The table has the schema MEASUREMENTS, with curvature. The quantities `theory_c1`
+    and `theory_c2` follow it, for each later step at which all factors were measured
     and eps is positive.
     """
     key = [n for n in measurements.columns if n not in ("quantity", "value")]

@@ -1,7 +1,7 @@
 """Predicts what the rest of a sweep costs.
 
-In a race each trial runs about as long as the first finishers need, so the logarithm of
-the steps of a trial is modelled by the law K* = c1/B + c2 plus noise, curve by curve.
+In a race each trial runs about as long as the first finishers need. The steps of a
+trial follow the law K* = c1/B + c2 in their logarithm, plus noise, curve by curve.
 The curves of a sweep are alike: their log c1 and log c1/c2 scatter about common means
 (a hierarchical model, by Laplace's approximation, averaged over SPREADS and NOISES).
 Seconds come from measured step times.

@@ -1,7 +1,7 @@
 """Reduces tables to the steps-to-result of each trial and each cell, for any goal.
 
 Two columns bound the step at which a trial first met a goal: `earliest` and `latest`,
-both evaluated steps. They are equal where the record is exact, and infinity stands for
+both evaluated steps. Both are equal where the record is exact. Infinity stands for
 'never within the step budget'. A curve's bounds (is_bound) and the step at which a
 trial was stopped can prove that a goal was not reached, and never that it was.
 

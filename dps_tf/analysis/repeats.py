@@ -110,10 +110,10 @@ def summary(repeats: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     """Returns one row per repeated point, the best of each cell first.
 
     Columns: `study_key`, trial, is_best, recorded (K* for the best point, NaN for
-    others), repeats, reached, median, least, greatest (infinity where a repeat did
-    not reach the goal within its budget, or is not known to have), optimism (median /
-    K* of the best point), noise (standard deviation of log2 steps in octaves; NaN
-    unless there are LEAST_REPEATS repeats or more and all reached the goal).
+    others), repeats, reached, median, least, greatest, optimism (median / K* of the
+    best point), and noise (standard deviation of log2 steps in octaves). Steps are
+    infinite where a repeat is not known to have reached the goal. Noise is NaN unless
+    there are LEAST_REPEATS repeats or more, which all reached the goal.
     """
     rows = []
     names = study_key(results)
@@ -199,11 +199,12 @@ def noise_of_study(results: pd.DataFrame, bounded: pd.DataFrame) -> StudyNoise:
     """Returns the noise of one K* of a study, from its own seeds or finishers.
 
     With several seeds, the noise is the standard deviation of log2 K* within cells.
-    With one, it is estimated from the spacings of the first three finishers: if the
-    lower tail of log K is exponential, i (x_(i+1) - x_(i)) of the ordered logarithms
-    have one exponential distribution, and the standard deviation of the least is
-    pi / sqrt(6) times its mean (Gumbel; Weissman 1978). Rounding to evaluations shrinks
-    spacings. Without these, the range STATED_NOISE of other studies is returned.
+    With one, it is estimated from the spacings of the first three finishers. If the
+    lower tail of log K is exponential, so are i (x_(i+1) - x_(i)) of the ordered
+    logarithms, all with one mean. The standard deviation of the least logarithm is
+    pi / sqrt(6) times that mean (Gumbel; Weissman 1978). Rounding to evaluations
+    shrinks spacings. Without finishers, the range STATED_NOISE of other studies is
+    returned.
 
     Args:
         results: one row per cell, as of `reduce.results`.

@@ -131,8 +131,8 @@ def sweep_status(files: FileSystem, sweep: SweepReader) -> list[CellStatus]:
 def merged_status(sweeps: Sequence[Sequence[CellStatus]]) -> list[CellStatus]:
     """Returns the cells of several sweeps, such as the shards of one.
 
-    Each shard plans the whole grid, so a cell that has not begun in one directory is
-    left out where it has begun in another, or an earlier directory lists it.
+    Each shard plans the whole grid. A cell that has not begun in one directory is left
+    out where it has begun in another, or where an earlier directory lists it.
     """
     begun = {c.name for cells in sweeps for c in cells if c.steps_left is not None}
     named: set[str] = set()

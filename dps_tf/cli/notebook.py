@@ -130,7 +130,7 @@ def run(
         data_dir: folder of prepared data sets.
         options: keywords of `dps_tf.sweep` where there is no sweep yet; and further
             fields of `tuning.options.Options`, such as `slots`, `strategy` or
-            `engine`. They change no result; `lanes` changes how numbers round.
+            `engine`. Only `lanes` changes a result: how numbers round.
 
     Returns:
         The tables that `dps_tf.load(sweep_dir)` returns.

@@ -75,9 +75,9 @@ class SweepRun:
     def try_out(self) -> str:
         """Tries out everything that a sweep needs; returns its description.
 
-        That opens the data, compares the sweep with the studies in its directory,
-        starts the devices, and for each kind of cell (network, optimizer, method of
-        pruning) initializes and prunes one trial, which makes one step at the largest
+        The run opens the data, compares the sweep with the studies in its directory,
+        and starts the devices. For each kind of cell (network, optimizer, method of
+        pruning) one trial is initialized and pruned, and makes one step at the largest
         batch size. Nothing is written.
 
         Raises:

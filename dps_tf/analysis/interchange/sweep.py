@@ -6,8 +6,8 @@ archive, and an import that was stopped goes on with the next one.
 
 The status that a record gives to a run is not its outcome, which depends on the goal:
 
-    COMPLETE    complete if it met the goal, else incomplete; censored where it has no
-                step budget of its own and other runs of the cell were longer
+    COMPLETE    complete if it met the goal, else incomplete; without a step budget,
+                censored where other runs of the cell were longer
     INFEASIBLE  complete if it met the goal before it diverged, else infeasible
     INCOMPLETE  complete if it met the goal, else censored at its last step
 """

@@ -443,10 +443,11 @@ def searches_of(cells: pd.DataFrame, studies: pd.DataFrame) -> dict[Curve, str]:
 def effects(keys: Sequence[Curve]) -> list[tuple[Curve, Curve]]:
     """Returns pairs (curve, reference) that differ in one thing only.
 
-    A sparser curve is compared with the least sparse one of the same optimizer (and
-    method, or dense), then every other axis (optimizer, method, precision, further
-    ones) with the first, all else equal. Where no two curves are alike enough, all are
-    compared with the first. All curves have the same workload and goal.
+    A sparser curve is compared with the least sparse one of the same optimizer and of
+    the same method, or dense. Along every other axis (optimizer, method, precision,
+    further ones) a curve is compared with the first, all else equal. Where no two
+    curves are alike enough, all are compared with the first. All curves have the same
+    workload and goal.
     """
     further = sorted({name for key in keys for name, _ in key.axes})
     # Comparisons are in the order of the tables; precision comes last.

@@ -1,7 +1,7 @@
 """Drawings that several sections share; each draws a tidy table on given axes.
 
-They show K* against the batch size with its brackets, bounds and fits; any quantity as
-one line per curve; and small pictures side by side.
+The drawings show K* against the batch size with its brackets, bounds and fits; any
+quantity as one line per curve; and small pictures side by side.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 This question of Shallue et al. 2019 is answered with the best trial of each cell at the
 evaluation that met the goal on the validation split: trials of the same validation
-metric may differ on the test set. It says nothing of trials that are trained longer.
+metric may differ on the test set. The answer says nothing of longer training.
 """
 
 from __future__ import annotations
