@@ -57,14 +57,15 @@ def best_rates(
     by_cell = RowsByCell(rated, studies, ["rate", *BOUNDS])
     rows = []
     for cell in studies.to_dict("records"):
-        found = by_cell.of(cell).reset_index(drop=True)
+        found = by_cell.of(cell)
         limit = (1 + within) * found["latest"].min()
         if not np.isfinite(limit):
             rows.append((np.nan, np.nan, np.nan, False))
             continue
         good = found["latest"] <= limit
-        rates, best = found["rate"][good], found["rate"][found["latest"].idxmin()]
+        rates, first = found["rate"][good], found["latest"].to_numpy().argmin()
         may_be = (found["earliest"] <= limit) & ~good
+        best = found["rate"].iloc[int(first)]
         rows.append((best, rates.min(), rates.max(), bool(may_be.any())))
     names = ["effective_learning_rate", "effective_low", "effective_high"]
     spreads = pd.DataFrame(rows, columns=[*names, "spread_open"])

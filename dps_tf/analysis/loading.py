@@ -171,23 +171,7 @@ def load(
     goal: Goal | float | None = None,
     labels: Sequence[str] = (),
 ) -> Tables:
-    """Returns the tables of one or several sweeps.
-
-    Args:
-        sweep_dirs: sweep directories; a cell may be in one of them only, or in several
-            that were trained in different precisions or have different labels.
-        goal: another goal than the studies' own, or another threshold for the metric
-            of each study's own goal. No training is needed; where a trial was stopped
-            before it could answer, K* is bounded (`steps_bound`).
-        labels: one per directory, so that sweeps of the same cells lie side by side:
-            cells have the further axis LABEL then, unless their label is empty.
-
-    Raises:
-        UserError: no directory, one that holds no sweep, two that hold the same cell,
-            not one label per directory, or a goal that the curves cannot answer.
-
-    Example, of a sweep that was run before: `load("sweeps/quickstart").best`
-    """
+    """Returns the tables of one or several sweeps; `dps_tf.load` has the arguments."""
     names = [os.fspath(directory) for directory in sweep_dirs]
     _check_names(names, labels)
     sweeps = [_open(name) for name in names]

@@ -94,12 +94,17 @@ def load(
     draws K* against the batch size, `columns` says what each column means.
 
     Args:
-        sweep_dirs: sweep directories, on disks or object stores.
-        goal: another goal than the studies' own, or another threshold for their metric.
+        sweep_dirs: sweep directories, on disks or object stores. A cell may be in one
+            directory only, or in several under different precisions or labels.
+        goal: another goal than the studies' own, or another threshold for the metric
+            of each study's own goal. No training is needed; where a trial was stopped
+            before it could answer, K* is bounded (`steps_bound`).
         labels: one per directory, so that sweeps of the same cells lie side by side.
+            Cells then have the axis `workload.label`, unless their label is empty.
 
     Raises:
-        UserError: see `analysis.loading.load`.
+        UserError: no directory, one that holds no sweep, two that hold the same cell,
+            not one label per directory, or a goal that the curves cannot answer.
 
     Example, of a sweep that was run before:
 

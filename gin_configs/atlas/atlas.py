@@ -12,7 +12,6 @@ input of `python -m dps_tf.fit --csv`), `fits.csv`, `table.csv` (the same to rea
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import pandas as pd
 from scipy import stats
 
 import dps_tf
-from dps_tf.analysis.law import MINIMUM_POINTS, fit_law
+from dps_tf.analysis.law import MINIMUM_POINTS, fit_law, holm
 
 HERE = Path(__file__).parent
 SHALLUE = HERE.parent / "shallue2019" / "published.csv"
@@ -181,7 +180,7 @@ def comparisons(fitted: Any, fits: pd.DataFrame) -> pd.DataFrame:
     ]
     rows = []
     for family in (exponents, kinds, largest, *families):
-        for row, p in zip(family, _holm([row[-2] for row in family]), strict=True):
+        for row, p in zip(family, holm([row[-2] for row in family]), strict=True):
             question, claim, of, value, low, high, _, within = row
             margin = EXPONENT_MARGIN if question == "exponent 1" else MARGIN
             above = value > 1
@@ -263,14 +262,6 @@ def _ratios(question: str, claim: str, pairs: dict[str, str], fitted: Any) -> li
         name = f"c1/c2 of {curve} over {reference}"
         rows.append((question, claim, name, r.value, r.low, r.high, p, r.within))
     return rows
-
-
-def _holm(p: Sequence[float]) -> list[float]:
-    known = [x for x in p if not math.isnan(x)]
-    steps = [(len(known) - rank) * x for rank, x in enumerate(sorted(known))]
-    running = np.minimum(np.maximum.accumulate([0.0, *steps])[1:], 1.0)
-    found = dict(zip(sorted(known), running, strict=True))
-    return [found.get(x, math.nan) for x in p]
 
 
 def _word(claim: str, p: float, above: bool, within: float, margin: float) -> str:
