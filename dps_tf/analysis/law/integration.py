@@ -141,10 +141,9 @@ def _density(
     """
     scale, exponent, shift = slices[:, :, None]
     sizes, place = observations.distinct
-    log2_size = np.log2(sizes)[:, None, None]
-    falling = axes[0] - exponent * log2_size
+    falling = axes[0] - exponent * np.log2(sizes)[:, None, None]
     terms = np.exp2(falling)[..., None], np.exp2(axes[1])[:, None, :]
-    half = 0.5 * max(1.0, (len(observations) / 8) ** 0.5)
+    factor = 0.5 * max(1.0, (len(observations) / 8) ** 0.5)
     variance, shift = scale[:, None] ** 2, shift[:, None]
     cells = axes.shape[2]
     value = np.empty((len(scale), cells, cells))
@@ -152,13 +151,26 @@ def _density(
     block = max(1, _BLOCK // (len(observations) * cells**2))
     for start in range(0, len(value), block):
         part = slice(start, start + block)
-        steps = terms[0][:, part] + terms[1][part]
-        total = [variance[part]] * len(sizes)
+        # NumPy is slow where an operand has to be repeated.
+        plateau = np.repeat(terms[1][part], cells, axis=1)
+        curve, total = [], [variance[part]] * len(sizes)
         if widths is not None:
-            share = terms[0][:, part] / steps
-            one, two = half * widths[:, part, None, None]
-            total = list(total + (share * one) ** 2 + ((1 - share) * two) ** 2)
-        curve = np.log2(steps)
+            one, two = (factor * widths[:, part, None, None]) ** 2
+            first, second, both = (
+                np.broadcast_to(each, plateau.shape).copy()
+                for each in (variance[part] + one, -2 * one, one + two)
+            )
+        for k in range(len(sizes)):
+            steps = terms[0][k, part] + plateau
+            if widths is not None:
+                # variance + ((1 - share) one)^2 + (share two)^2
+                share = plateau / steps
+                total[k] = share * both
+                total[k] += second
+                total[k] *= share
+                total[k] += first
+            curve.append(np.log2(steps, out=steps))
         each = [curve[k] for k in place], [total[k] for k in place]
         value[part] = log_likelihood(observations, *each, shift[part])
-    return value + log_prior_of_c2(axes[1], observations)[:, None, :]
+    value += log_prior_of_c2(axes[1], observations)[:, None, :]
+    return value

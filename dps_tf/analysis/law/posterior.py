@@ -57,14 +57,19 @@ class Distribution:
             bins: number of bins.
             blur: standard deviation of what is normal and adds to each, broadcast.
         """
-        wide = np.broadcast_to(np.asarray(widths, np.float64), log2.shape)
-        if np.any(blur):
-            added = np.broadcast_to(blur, log2.shape)[..., None] * _REACH
-            wide = np.hypot(wide[..., None], 2 * added)
-            log2 = np.broadcast_to(log2[..., None], wide.shape)
-            weights = weights[..., None] * _SHARE
+        # Before anything else: most cells of a lattice weigh next to nothing.
         kept = weights > weights.max() * 1e-9
-        cells = log2[kept], np.maximum(wide[kept] / 2, 1e-9), weights[kept]
+        wide = np.broadcast_to(np.asarray(widths, np.float64), log2.shape)[kept]
+        added = np.broadcast_to(blur, log2.shape)[kept] if np.any(blur) else None
+        log2, weights = log2[kept], weights[kept]
+        if added is not None:
+            reach = 2 * added[:, None] * _REACH
+            wide = np.sqrt(wide[:, None] ** 2 + reach**2)
+            weights = weights[:, None] * _SHARE
+            kept = weights > weights.max() * 1e-9
+            log2 = np.broadcast_to(log2[:, None], wide.shape)[kept]
+            wide, weights = wide[kept], weights[kept]
+        cells = log2, np.maximum(wide / 2, 1e-9), weights
         low, high = (cells[0] - cells[1]).min(), (cells[0] + cells[1]).max()
         whole = cls._in_bins(cells, low, high, bins)
         if not np.any(blur):
@@ -85,11 +90,15 @@ class Distribution:
         height = weight / (2 * half)
         slope = np.zeros(bins + 2)
         for ends, sign in ((middle - half, 1.0), (middle + half, -1.0)):
-            place = np.clip((ends - low) / bin_width, 0, bins)
+            place = ends - low
+            place /= bin_width
+            place = np.clip(place, 0, bins, out=place)
             whole = place.astype(np.int64)
-            over = place - whole
-            slope += np.bincount(whole, sign * height * (1 - over), bins + 2)
-            slope += np.bincount(whole + 1, sign * height * over, bins + 2)
+            place -= whole
+            # A step within a bin is shared with the next one.
+            over = sign * np.bincount(whole, height * place, bins + 1)
+            slope[:-1] += sign * np.bincount(whole, height, bins + 1) - over
+            slope[1:] += over
         masses = np.maximum(np.cumsum(slope)[:bins], 0)
         masses = np.asarray(masses / masses.sum(), np.float64)
         return cls(float(low), float(bin_width), masses)
