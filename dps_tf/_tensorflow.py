@@ -1,18 +1,58 @@
-"""The import of TensorFlow without its start-up lines."""
+"""The import of TensorFlow without its start-up lines, and quick imports of others."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+
+_OPTIONAL = ("jax", "matplotlib", "IPython")
+"""Packages that TensorFlow and Keras import where they are, for what no command does.
+
+TensorFlow Lite converts models of JAX; Keras plots, and shows what it plots.
+"""
+_IN_COMMAND = False
 
 
-def import_tensorflow() -> None:
+def import_tensorflow(*, in_command: bool = False) -> None:
     """Imports TensorFlow; shows the output of its libraries only if that fails.
 
-    With TF_CPP_MIN_LOG_LEVEL=0 or 1 the output is shown in any case.
+    With TF_CPP_MIN_LOG_LEVEL=0 or 1 the output is shown in any case. `in_command`:
+    whether the process is one of this package's commands, see `quick_imports`.
     """
+    global _IN_COMMAND
+    _IN_COMMAND = _IN_COMMAND or in_command
+    with quick_imports():
+        _import_quietly()
+    if in_command:
+        gc.freeze()  # No later pass looks through what stays to the end.
+
+
+@contextlib.contextmanager
+def quick_imports() -> Iterator[None]:
+    """Imports collect no garbage, and in a command they find none of `_OPTIONAL`.
+
+    To be used while no other thread imports. Outside a command, where a program of the
+    user goes on, imports find what they would.
+    """
+    hidden = [name for name in _OPTIONAL if _IN_COMMAND and name not in sys.modules]
+    is_collecting = gc.isenabled()
+    gc.disable()  # Each of many passes would look through all that is imported.
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+        if is_collecting:
+            gc.enable()
+
+
+def _import_quietly() -> None:
     # The libraries write about missing devices; errors are raised anyway.
     level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if "tensorflow" in sys.modules or level in ("0", "1"):

@@ -32,7 +32,7 @@ def main() -> int:
         raise UserError(
             f"--out={_OUT.value} is on no disk of this machine: name a folder here."
         )
-    import_tensorflow()
+    import_tensorflow(in_command=True)
     from dps_tf.probing.trained_trial import trained_trial
     from dps_tf.store import SweepReader, files_for
     from dps_tf.tuning.resources import configure_threads

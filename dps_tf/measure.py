@@ -83,7 +83,7 @@ def main() -> int:
     layout = SweepLayout(_SWEEP_DIR.value)
     sweep = SweepReader(files_for(layout.root), layout.root)
     cells = _CELL.value or finished_cells(sweep)
-    import_tensorflow()
+    import_tensorflow(in_command=True)
     from dps_tf.tuning.resources import Resources, configure_threads
 
     configure_threads(sweep.intra_op_threads)

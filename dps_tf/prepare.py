@@ -45,7 +45,7 @@ _LENGTH = flags.DEFINE_integer(
 def main() -> int:
     """Prepares the data set that the flags name; returns the exit code 0."""
     common.require(_DATASET, _DATA_DIR)
-    import_tensorflow()
+    import_tensorflow(in_command=True)
     from dps_tf.data.preparation import prepare
 
     raw_dir = None

@@ -152,7 +152,7 @@ def main() -> int:
     """Runs the sweep that the flags name; returns the exit code."""
     if not (_DRY_RUN.value or _PLAN.value):
         common.require(_SWEEP_DIR)
-    import_tensorflow()
+    import_tensorflow(in_command=True)
     from dps_tf.cli.sweep_run import SweepRun, threads_of_run
     from dps_tf.workloads.reading import SweepConfiguration, read_configuration
 

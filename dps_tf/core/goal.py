@@ -40,6 +40,7 @@ _TURNED = re.compile(
 )
 
 
+@functools.cache
 def _told_by(metric: str) -> tuple[str, float]:
     """Returns the direction that the name of a metric tells, or "", and its maximum."""
     name = re.sub(r"[^a-z0-9]+", "_", metric.rpartition("/")[2].lower())
@@ -199,6 +200,8 @@ class Goal:
             values: a value of the metric, or an array of any shape.
         """
         most = _told_by(self.metric)[1] * (1 + 1e-6)
+        if not np.any(values > most):
+            return
         beyond = np.ravel(values)[
             np.isfinite(values).ravel() & (np.ravel(values) > most)
         ]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 _ROUNDS = 6  # Four suffice for indistinguishability in theory; six cost nothing here.
 _GOLDEN = 0x9E3779B9  # 2^32 / golden ratio: spreads the round numbers over the keys.
 
-_BLOCK = 2048
+_BLOCK = 8192
 """Examples of a block of steps that is computed at once and kept."""
 
 Words = NDArray[np.uint32]
@@ -31,7 +31,9 @@ def examples_at(
     `first_step`: updates made before the first of these batches; `seed`: in [0, 2**63);
     values lie in [0, examples). A batch may exceed the training set.
     """
-    if not steps or steps * batch_size >= _BLOCK:
+    if not steps:
+        return np.empty([0, batch_size], np.int32)
+    if steps * batch_size >= _BLOCK:
         return _order(first_step, steps, seed, examples, batch_size)
     # Turns of a few steps share blocks: NumPy would take longer than the steps.
     length = _BLOCK // batch_size
@@ -58,10 +60,11 @@ _block = functools.lru_cache(maxsize=256)(_order)
 def _mix(x: Words) -> Words:
     """Returns a bijective scrambling of 32-bit words ('lowbias32' constants)."""
     x = x ^ (x >> np.uint32(16))
-    x = x * np.uint32(0x7FEB352D)
-    x = x ^ (x >> np.uint32(15))
-    x = x * np.uint32(0x846CA68B)
-    return x ^ (x >> np.uint32(16))
+    x *= np.uint32(0x7FEB352D)
+    x ^= x >> np.uint32(15)
+    x *= np.uint32(0x846CA68B)
+    x ^= x >> np.uint32(16)
+    return x
 
 
 def _round_keys(epoch: Words, seed: int) -> list[Words]:
@@ -78,7 +81,8 @@ def _permute(x: Words, epoch: Words, seed: int, examples: int) -> Words:
     """Returns the image of each x < examples under its epoch's permutation."""
     bits = max(2, (examples - 1).bit_length())
     # Few distinct epochs share a batch: derive keys once for each of them.
-    epochs, which = np.unique(epoch, return_inverse=True)
+    epochs = np.arange(epoch[0], int(epoch[-1]) + 1, dtype=np.uint32)
+    which = epoch - epoch[0]
     keys = [key[which] for key in _round_keys(epochs, seed)]
     y = _feistel(x, keys, bits)
     outside = np.flatnonzero(y >= examples)

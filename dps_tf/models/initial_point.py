@@ -25,6 +25,8 @@ _STOCK_NAMES = {
     "pointwise_kernel": "pointwise_initializer",
 }
 
+_CONSTANTS = keras.initializers.Zeros, keras.initializers.Ones
+
 _NOTED = "_dps_tf_initializer"
 """Name of the attribute that holds a variable's initializer."""
 
@@ -100,7 +102,8 @@ def _draw(
     with tf.device("CPU:0"):  # accelerators have other generators
         value = np.asarray(initializer(variable.shape, variable.dtype))
         # An initializer without a seed is either constant or not reproducible.
-        again = value if takes_seed else initializer(variable.shape, variable.dtype)
+        is_sure = takes_seed or type(initializer) in _CONSTANTS
+        again = value if is_sure else initializer(variable.shape, variable.dtype)
     if not np.array_equal(value, again):
         raise UserError(
             f"the initializer of variable {variable.name!r} draws at random but has no "

@@ -288,8 +288,12 @@ def _flip(layer: keras.layers.Layer, draws: _LayerDraws) -> Any:
     return call
 
 
-def check_graph(graph: tf.Graph, model: keras.Model) -> None:
-    """Raises UserError if a step draws numbers that no seed of the trial decides."""
+def check_graph(graph: tf.Graph, model: keras.Model) -> set[str]:
+    """Returns the types of the operations of a step, those of its functions too.
+
+    Raises:
+        UserError: the step draws numbers that no seed of the trial decides.
+    """
     described = graph.as_graph_def()
     nodes = [*described.node]
     for function in described.library.function:
@@ -303,6 +307,7 @@ def check_graph(graph: tf.Graph, model: keras.Model) -> None:
                 "from keras.__internal__.layers.BaseRandomLayer and draws from its "
                 "_random_generator."
             )
+    return {node.op for node in nodes}
 
 
 def _drops(node: Any) -> bool:

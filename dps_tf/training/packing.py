@@ -61,6 +61,24 @@ class Packing:
         """Returns arrays, packed."""
         return Packed(self, self.pack(arrays))
 
+    def joined(self, lanes: Sequence[Packed]) -> list[tf.Tensor]:
+        """Returns the packed tensors of all lanes from the views of each."""
+        sources: dict[int, tuple[int, Sequence[tf.Tensor]]] = {}
+        rows, count = [], 0
+        for view in lanes:
+            tensors, lane = view.held
+            if id(tensors) not in sources:
+                whole = tensors if lane is not None else [t[None] for t in tensors]
+                sources[id(tensors)] = count, whole
+                count += len(whole[0])
+            rows.append(sources[id(tensors)][0] + (lane or 0))
+        wholes = [whole for _, whole in sources.values()]
+        parts = zip(*wholes, strict=True)
+        return [
+            tf.gather(tf.concat(values, 0) if len(values) > 1 else values[0], rows)
+            for values in parts
+        ]
+
     def unpack(self, packed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns the arrays of packed tensors."""
         arrays: list[Any] = [None] * len(self.forms)

@@ -9,6 +9,7 @@ by side, each in its own thread; a trial's bits do not depend on the other trial
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import operator
 import weakref
@@ -66,6 +67,8 @@ _MOST_PRODUCTS = 5_500_000
 Measured on CPUs with MLPs of one hidden layer, on digits. The examples are those of a
 batch, and 100 for the evaluation.
 """
+_KEPT = 1 << 20
+"""Most bytes of the states of all lanes that are kept whole for the sake of one."""
 _HELD = 1 << 26
 """Most bytes of a state that stays on its device between turns: a hundred fit there."""
 
@@ -278,7 +281,20 @@ class Program:
         self._run = self._replicas.compiled(
             self._slice, [*self._signature, *self._batches.signature]
         )
-        check_graph(self._run.graph, self.network)
+        self._operations = check_graph(self._run.graph, self.network)
+
+    def twin(self) -> Program | None:
+        """Returns a program for another thread that shares what is traced here.
+
+        Returns None where threads cannot share it: streams have a position, and
+        TensorFlow may turn AddN into temporary variables, whose names all calls of a
+        graph share.
+        """
+        if self.data.placement != "device" or "AddN" in self._operations:
+            return None
+        twin = copy.copy(self)
+        twin._views = weakref.WeakSet()
+        return twin
 
     def _unpacked(
         self,
@@ -418,18 +434,18 @@ class Program:
             lane: own if isinstance(own, Packed) else self._packing.packed(own)
             for lane, own in arrays.items()
         }
-        for view in {*self._views} - {*held.values()}:
-            view.part()
+        if self._packing.bytes * self.lanes > _KEPT:
+            for view in {*self._views} - {*held.values()}:
+                view.part()
         any_of = next(iter(held.values()))
         self._state, _ = any_of.held
         if self.lanes > 1 and not all(
             own.held[0] is self._state and own.held[1] == lane
             for lane, own in held.items()
         ):
-            rows = {lane: own.tensors for lane, own in held.items()}
-            spare = next(iter(rows.values()))
-            own = [rows.get(lane, spare) for lane in range(self.lanes)]
-            self._state = self._stacked(own)
+            self._state = self._packings.joined(
+                [held.get(lane, any_of) for lane in range(self.lanes)]
+            )
 
     def _packed(
         self, steps: int = 0, wanted: int = 0, lanes: Sequence[int] = (0,)

@@ -243,7 +243,7 @@ class StudyDriver:
                 self._trajectories,
                 len(self._running_trials()),
                 self._record.history.data_wait,
-                self._record.nearest(),
+                self._record.nearest,
                 turns=len(self._running),
             )
 

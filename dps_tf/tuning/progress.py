@@ -138,18 +138,22 @@ class StudyProgress:
         trajectories: Sequence[Trajectory],
         running: int,
         data_wait: float = 0.0,
-        nearest: Nearest | None = None,
+        nearest: Callable[[], Nearest | None] = lambda: None,
         turns: int = 0,
     ) -> None:
         """Shows the state of the study; in a log at most every _LINE_SECONDS.
 
-        `nearest`: the evaluation that came nearest to the goal. `turns`: slots in which
-        the running trials are; 0 is one per trial.
+        `nearest` returns the evaluation that came nearest to the goal. `turns`: slots
+        in which the running trials are; 0 is one per trial.
         """
         self._slots = max(self._slots, turns or running)
+        if self._first_steps is None:
+            self._first_steps = sum(state.last_step for state in trajectories)
+        if self._live is None and not self._is_due:
+            return  # Turns of small networks take less time than a sentence.
         state = replace(
             self._state(todo, trajectories, running, data_wait),
-            nearest=nearest,
+            nearest=nearest(),
             sweep=self._sweep_left,
         )
         if self._live is None:
@@ -168,13 +172,17 @@ class StudyProgress:
         )
         return f", whole sweep {duration(low)} to {duration(high)} left (80 %)"
 
+    @property
+    def _is_due(self) -> bool:
+        """Whether a log gets its next line."""
+        return time.monotonic() - self._written >= _LINE_SECONDS
+
     def _show(self, line: str) -> None:
-        now = time.monotonic()
         if self._live is not None:
             text = Text(line, no_wrap=True, overflow="ellipsis")
             self._live.update(text, refresh=True)
-        elif now - self._written >= _LINE_SECONDS:
-            self._written = now
+        elif self._is_due:
+            self._written = time.monotonic()
             print(line, file=self._stream, flush=True)
 
     def _state(
@@ -185,8 +193,6 @@ class StudyProgress:
         data_wait: float,
     ) -> _State:
         steps = sum(state.last_step for state in trajectories)
-        if self._first_steps is None:
-            self._first_steps = steps
         elapsed = max(time.monotonic() - self._begun, 1e-3)
         finished = [t.finish_step for t in trajectories if t.finish_step is not None]
         return _State(
@@ -198,7 +204,7 @@ class StudyProgress:
             best=min(finished, default=None),
             steps=steps,
             left=steps_left(todo, trajectories, self._rule),
-            rate=(steps - self._first_steps) / elapsed,
+            rate=(steps - (self._first_steps or 0)) / elapsed,
             is_bound=len(finished) < self._rule.finishers,
             data_wait=data_wait,
         )

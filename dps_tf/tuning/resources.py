@@ -164,7 +164,10 @@ class Resources:
         programs: list[Program] = []
         for strategy in self.strategies:
             data = self._data(dataset, strategy)
-            if lanes:
+            twins = (p.twin() for p in programs if p.data is data)
+            if twin := next(twins, None):
+                program = twin
+            elif lanes:
                 program = Program(
                     task, data, size, goal=goal, lanes=lanes, jit_compile=xla
                 )

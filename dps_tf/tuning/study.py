@@ -128,8 +128,7 @@ def _search(
     record: StudyRecord, prepared: PreparedStudy, context: RunContext
 ) -> Oracle | None:
     """Trains a study; returns the oracle that chose its points, None for a race."""
-    # keras-tuner takes a second to import, and only sweeps that begin need it.
-    from dps_tf.tuning import oracle
+    from dps_tf.tuning import oracle  # `Sweep` imports it when it begins.
 
     study = record.specification
     is_adaptive = study.workload.is_adaptive

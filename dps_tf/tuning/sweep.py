@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
+from dps_tf._tensorflow import quick_imports
 from dps_tf.core import (
     Backend,
     StudyResult,
@@ -122,6 +124,9 @@ class Sweep:
     def _run_cells(self) -> None:
         """Runs the cells, except those that other processes run; see `run`."""
         left = [s for s in self.specification.studies if not self._was_finished(s)]
+        if left:  # keras-tuner takes a second, and only a sweep that begins needs it.
+            with quick_imports():
+                importlib.import_module("dps_tf.tuning.oracle")
         if left and self.spare_slots is not None:
             self._run_side_by_side(left, self.spare_slots)
         looks = 0

@@ -146,6 +146,30 @@ def test_a_machine_without_temporary_folders_is_told(tmp_path):
     assert str(tmp_path) in done.stderr and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("in_command", [True, False])
+def test_a_command_imports_nothing_that_only_optional_parts_need(tmp_path, in_command):
+    # Packages of the user stand for those that TensorFlow and Keras look for.
+    for name in ("jax", "matplotlib", "tensorflow"):
+        needs = "" if name == "jax" else "import importlib.util, sys, gc\n"
+        if name == "tensorflow":
+            needs += (
+                "assert not gc.isenabled()\n"
+                "try: import jax; has = True\n"
+                "except ImportError: has = False\n"
+            )
+        (tmp_path / f"{name}.py").write_text(needs)
+    code = (
+        "import gc, sys; from dps_tf._tensorflow import import_tensorflow\n"
+        f"import_tensorflow(in_command={in_command})\n"
+        f"import tensorflow; assert tensorflow.has is not {in_command}\n"
+        "assert gc.isenabled(); import jax, matplotlib; assert jax and matplotlib"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    env = {**os.environ, "PYTHONPATH": path}
+    env.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    subprocess.run([sys.executable, "-c", code], env=env, check=True)
+
+
 @pytest.mark.slow
 def test_the_start_up_lines_of_tensorflow_are_shown_where_they_are_asked_for():
     code = "import dps_tf; from dps_tf.data import Source; help(dps_tf)"

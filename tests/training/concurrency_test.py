@@ -19,6 +19,7 @@ ROUNDS = 3
 class ConcurrencyTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.named_parameters(
         ("mlp", Problem(optimizer="nesterov", schedule="linear", smoothing=True)),
+        ("mlp_in_lanes", Problem(), 3),
         # Residual sums make AddN operations, whose temporaries are named in a space
         # that all graphs of a process share.
         ("resnet8", Problem(problems.images(), "resnet8", "momentum", smoothing=True)),
@@ -29,11 +30,15 @@ class ConcurrencyTest(tf.test.TestCase, parameterized.TestCase):
             Problem(problems.sequences(), "tiny_transformer", arguments={"blocks": 1}),
         ),
     )
-    def test_bits_do_not_depend_on_company(self, problem):
+    def test_bits_do_not_depend_on_company(self, problem, lanes=1):
         data = DeviceData(problem.dataset, problems.one_device())
-        programs = [
-            Program(problem.task, data, problem.batch_size) for _ in range(THREADS)
-        ]
+        first = Program(problem.task, data, problem.batch_size, lanes=lanes)
+        # Threads share what is traced where no AddN forbids it.
+        programs = [first, first.twin()]
+        if programs[1] is None:
+            programs[1] = Program(problem.task, data, problem.batch_size, lanes=lanes)
+        makes_add_n = problem.smoothing or problem.network == "tiny_transformer"
+        self.assertEqual(programs[1]._run is not first._run, makes_add_n)
 
         def train(slot: int, trial: int) -> list[Evaluation]:
             problem.begin(programs[slot], seed=trial)

@@ -15,7 +15,9 @@ from dps_tf.core import Goal, Job, Space, TrialState, points
 from dps_tf.core.space import SEQUENCES
 from dps_tf.sparsity import MaskSet
 from dps_tf.training import DeviceData, Program, TrainingRunner, program_for
+from dps_tf.training import program as programs
 from dps_tf.training import runner as runners
+from dps_tf.training.packing import Packing
 from dps_tf.training.program import Loaded
 from tests.training import problems
 from tests.training.problems import Problem, same_bits
@@ -274,12 +276,15 @@ class RunnerTest(tf.test.TestCase):
         reports = runner.run(
             0, [self.job(t, None, 1) for t in (0, 4, 5)], lambda: False
         )
-        with mock.patch.object(tf, "stack", side_effect=AssertionError):
+        with (
+            mock.patch.object(Packing, "joined", side_effect=AssertionError),
+            mock.patch.object(programs, "_KEPT", 0),
+        ):
             jobs = [self.job(r.trial, r.state, 2) for r in reports]
             reports = runner.run(0, jobs, lambda: False)
             jobs = [self.job(r.trial, r.state, 3) for r in reports[1:]]
             runner.run(0, jobs, lambda: False)
-        # A trial that is left behind holds its own arrays alone.
+        # A large trial that is left behind holds its own arrays alone.
         tensors, lane = reports[0].state.arrays.held
         self.assertIsNone(lane)
         self.assertEqual(

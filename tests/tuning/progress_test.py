@@ -89,7 +89,7 @@ def test_line_tells_how_near_a_race_came_that_reached_nothing(clock):
     bar = StudyProgress("tiny", RULE, stream=stream)
     known = [Trajectory(10), Trajectory(10)]
     clock[0] += 20
-    bar.update(plan(known, RULE), known, 2, nearest=Nearest(0.3, 10, 1))
+    bar.update(plan(known, RULE), known, 2, nearest=lambda: Nearest(0.3, 10, 1))
     assert "none reached yet, nearest 0.3 at step 10 of trial 1, " in stream.getvalue()
 
 
