@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,8 @@ class Evaluated:
     objective: Objective
     replicas: Replicas
     lanes: int = 1
+    tracing: threading.Lock = field(default_factory=threading.Lock)
+    """Threads may share a network, which reads the weights of one of them at a time."""
 
     @property
     def sides(self) -> list[int]:
@@ -102,10 +105,11 @@ class ExactEvaluator:
     @functools.cached_property
     def _run(self) -> Any:
         kinds = [tf.TensorSpec(zero.shape, zero.dtype) for zero in self._zeros]
-        return self._of.replicas.compiled(
-            lambda weights, sums, *piece: self._sums(weights, sums, True, piece),
-            [self._of.types, kinds, *self._split.signature],
-        )
+        with self._of.tracing:
+            return self._of.replicas.compiled(
+                lambda weights, sums, *piece: self._sums(weights, sums, True, piece),
+                [self._of.types, kinds, *self._split.signature],
+            )
 
     def fresh(self) -> list[np.ndarray]:
         """Returns what a trial remembers of its evaluations: nothing."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf.training import DeviceData, Program
-from dps_tf.training.evaluation import Evaluation
+from dps_tf.training.evaluation import Evaluated, Evaluation
 from tests.training import problems
 from tests.training.problems import Problem, same_bits
 
@@ -57,6 +58,25 @@ class ConcurrencyTest(tf.test.TestCase, parameterized.TestCase):
                     self.assertTrue(same_bits(programs[slot].read(), state))
                     self.assertEqual(found[slot], evaluations)
         self.assertEqual([program.traces for program in programs], [1, 1])
+
+    def test_a_network_that_threads_share_is_traced_by_one_at_a_time(self):
+        problem = Problem()
+        data = DeviceData(problem.dataset, problems.one_device())
+        first = Program(problem.task, data, problem.batch_size)
+        outputs, held = Evaluated.outputs, []
+
+        def noted(of, *arguments):
+            held.append(of.tracing.locked())
+            return outputs(of, *arguments)
+
+        programs = [first, first.twin()]
+        with mock.patch.object(Evaluated, "outputs", noted):
+            for program in programs:
+                problem.begin(program)
+            with ThreadPoolExecutor(THREADS) as pool:
+                one, other = pool.map(lambda p: p.evaluate("train"), programs)
+        self.assertEqual(one, other)
+        self.assertTrue(held and all(held))
 
     def test_first_calls_may_trace_at_once(self):
         problem = Problem(problems.images(), "resnet8", "sgd")
