@@ -89,13 +89,10 @@ def orthogonalized(matrix: tf.Tensor, rounds: int = 5) -> tf.Tensor:
     return tf.transpose(x) if rows > columns else x
 
 
-def _is_matrix(variable: Any) -> bool:
-    return matrix_shape(variable) is not None and "embedding" not in variable.name
-
-
 def _shape_of_muon(slot: str, variable: Any) -> list[int] | None:
     """Returns the shape of the variable; matrices have no second moment."""
-    if slot == "velocities" and _is_matrix(variable):
+    is_matrix = matrix_shape(variable) is not None and "embedding" not in variable.name
+    if slot == "velocities" and is_matrix:
         return None
     return list(variable.shape)
 

@@ -66,7 +66,11 @@ def save_sparse(
     if names and RECORD not in names:
         raise UserError(f"{folder} holds {names[0]}: name an empty folder to export to")
     variables = roles(model)
-    _require_zero(model, masks, variables)
+    for place, outside in entries_outside(model, model.get_weights(), masks):
+        raise UserError(
+            f"{variables[place].name} has {len(outside)} entries outside of its mask "
+            "that are not zero: multiply the weights by the masks before exporting"
+        )
     counted = describe(masks, variables, prunable)
     contents = {WEIGHTS: _weights(model), MASKS: _archive(masks, variables)}
     record = {
@@ -131,16 +135,6 @@ def table(masks: MaskSet) -> str:
         sparsity = 1 - kept / parameters if parameters else 0.0
         lines.append(f"{name:{width}}  {parameters:10d}  {kept:10d}  {sparsity:8.4f}")
     return "\n".join(lines)
-
-
-def _require_zero(
-    model: keras.Model, masks: Sequence[np.ndarray], variables: Sequence[VariableRole]
-) -> None:
-    for place, outside in entries_outside(model, model.get_weights(), masks):
-        raise UserError(
-            f"{variables[place].name} has {len(outside)} entries outside of its mask "
-            "that are not zero: multiply the weights by the masks before exporting"
-        )
 
 
 def _weights(model: keras.Model) -> bytes:

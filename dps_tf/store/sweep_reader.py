@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -186,15 +186,14 @@ class SweepReader:
         if "studies" in frames:
             frames["studies"] = to_frame(to_arrow(frames["studies"], STUDIES))
         if "studies" in frames and "curves" in frames:
-            metrics = frames["studies"]["goal_metric"]
-            frames["curves"] = _with_metrics(frames["curves"], metrics.unique())
+            curves, metrics = (
+                frames["curves"],
+                frames["studies"]["goal_metric"].unique(),
+            )
+            wider = curves.assign(**{n: math.nan for n in metrics if n not in curves})
+            ordered = [name for name, _ in CURVES.all_columns(wider.columns)]
+            frames["curves"] = wider[ordered]
         return StoredTables(**frames, problems=self.problems)
-
-
-def _with_metrics(curves: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
-    """Returns curves with a column of missing numbers for each metric they lack."""
-    wider = curves.assign(**{n: math.nan for n in metrics if n not in curves})
-    return wider[[name for name, _ in CURVES.all_columns(wider.columns)]]
 
 
 def _missing(path: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TextIO
 
 from rich.console import Console
@@ -147,12 +147,25 @@ class StudyProgress:
         in which the running trials are; 0 is one per trial.
         """
         self._slots = max(self._slots, turns or running)
+        steps = sum(state.last_step for state in trajectories)
         if self._first_steps is None:
-            self._first_steps = sum(state.last_step for state in trajectories)
+            self._first_steps = steps
         if self._live is None and not self._is_due:
             return  # Turns of small networks take less time than a sentence.
-        state = replace(
-            self._state(todo, trajectories, running, data_wait),
+        elapsed = max(time.monotonic() - self._begun, 1e-3)
+        finished = [t.finish_step for t in trajectories if t.finish_step is not None]
+        state = _State(
+            pending=len(todo.pending),
+            prefix=todo.prefix,
+            running=running,
+            reached=len(finished),
+            diverged=sum(t.diverged_step is not None for t in trajectories),
+            best=min(finished, default=None),
+            steps=steps,
+            left=steps_left(todo, trajectories, self._rule),
+            rate=(steps - self._first_steps) / elapsed,
+            is_bound=len(finished) < self._rule.finishers,
+            data_wait=data_wait,
             nearest=nearest(),
             sweep=self._sweep_left,
         )
@@ -185,30 +198,6 @@ class StudyProgress:
             self._written = time.monotonic()
             print(line, file=self._stream, flush=True)
 
-    def _state(
-        self,
-        todo: Plan,
-        trajectories: Sequence[Trajectory],
-        running: int,
-        data_wait: float,
-    ) -> _State:
-        steps = sum(state.last_step for state in trajectories)
-        elapsed = max(time.monotonic() - self._begun, 1e-3)
-        finished = [t.finish_step for t in trajectories if t.finish_step is not None]
-        return _State(
-            pending=len(todo.pending),
-            prefix=todo.prefix,
-            running=running,
-            reached=len(finished),
-            diverged=sum(t.diverged_step is not None for t in trajectories),
-            best=min(finished, default=None),
-            steps=steps,
-            left=steps_left(todo, trajectories, self._rule),
-            rate=(steps - (self._first_steps or 0)) / elapsed,
-            is_bound=len(finished) < self._rule.finishers,
-            data_wait=data_wait,
-        )
-
 
 @dataclass(frozen=True)
 class _State:
@@ -225,8 +214,8 @@ class _State:
     rate: float
     is_bound: bool
     data_wait: float
-    nearest: Nearest | None = None
-    sweep: str = ""
+    nearest: Nearest | None
+    sweep: str
 
     @property
     def share(self) -> float:

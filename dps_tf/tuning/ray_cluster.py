@@ -296,7 +296,9 @@ def connect(address: str | None, slots: int) -> None:
         _check_listening(address)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     # Actors import the same modules as this process, wherever it was started.
-    paths = {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), *_python_path()])}
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    places = [str(Path.cwd()), *filter(None, given)]
+    paths = {"PYTHONPATH": os.pathsep.join(places)}
     runtime = {"env_vars": {**paths, "TF_CPP_MIN_LOG_LEVEL": "3"}}
     if address is None:
         _check_loopback()
@@ -373,7 +375,3 @@ def _own_signals() -> Iterator[None]:
 def _absolute(path: str) -> str:
     """Returns a path that means the same wherever a process was started."""
     return path if "://" in path else str(Path(path).resolve())
-
-
-def _python_path() -> list[str]:
-    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
