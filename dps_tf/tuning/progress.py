@@ -147,11 +147,11 @@ class StudyProgress:
         in which the running trials are; 0 is one per trial.
         """
         self._slots = max(self._slots, turns or running)
-        steps = sum(state.last_step for state in trajectories)
         if self._first_steps is None:
-            self._first_steps = steps
+            self._first_steps = sum(state.last_step for state in trajectories)
         if self._live is None and not self._is_due:
             return  # Turns of small networks take less time than a sentence.
+        steps = sum(state.last_step for state in trajectories)
         elapsed = max(time.monotonic() - self._begun, 1e-3)
         finished = [t.finish_step for t in trajectories if t.finish_step is not None]
         state = _State(
