@@ -23,8 +23,18 @@ def import_tensorflow(*, in_command: bool = False) -> None:
 
     With TF_CPP_MIN_LOG_LEVEL=0 or 1 the output is shown in any case. `in_command`:
     whether the process is one of this package's commands, see `quick_imports`.
+
+    Raises:
+        UserError: Python runs without docstrings.
     """
     global _IN_COMMAND
+    if sys.flags.optimize > 1:
+        from dps_tf.core import UserError
+
+        raise UserError(
+            "TensorFlow's Keras needs docstrings, which Python leaves out here: unset "
+            "PYTHONOPTIMIZE, or leave out -OO."
+        )
     _IN_COMMAND = _IN_COMMAND or in_command
     with quick_imports():
         _import_quietly()

@@ -316,7 +316,8 @@ class Optimizer:
                 return after, updated
             found = f"a {wrong[0]} of another shape or type than it got"
         raise UserError(
-            f"the rule of optimizer {self.name!r} returns {found}: change its `update`."
+            f"the rule of optimizer {self.name!r} returns {found}: change its "
+            "`update`, which is called for one weight at a time and keeps nothing."
         )
 
     def evaluated(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager.context import context
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from dps_tf._keras import keras
@@ -57,12 +58,17 @@ def configure_threads(intra_op: int, inter_op: int) -> int:
             change no bits.
 
     Raises:
-        UserError: a graph or a strategy of the caller is open.
+        UserError: a graph or a strategy of the caller is open, or tf.debugging is on.
     """
     if tf.distribute.has_strategy() or not tf.executing_eagerly():
         raise UserError(
             "this is called within a graph or a strategy.scope(), and trials have "
             "graphs and strategies of their own: call it outside."
+        )
+    if context().op_callbacks:
+        raise UserError(
+            "tf.debugging checks or records each operation here, and would be part of "
+            "each trial: call tf.debugging.disable_check_numerics() before."
         )
     # Each slot makes its own functions at the same lines of code. TensorFlow would warn
     # of one function that is traced too often.

@@ -178,6 +178,19 @@ def test_events_after_a_restart_mark_replace_later_ones(tmp_path, restart):
     assert ("restarts at step" in said) == (restart < 120)
 
 
+@pytest.mark.parametrize("restart", [0, 5, 10])
+def test_a_mark_that_replaces_all_of_a_metric_is_named(tmp_path, restart):
+    """Two programs in one folder, an evaluator and then a trainer, mark their starts."""
+    write_log(tmp_path / "r" / "tfevents.1", [(10, 0.5), (20, 0.05)], restart=0)
+    trained = [(10, 1.5), (20, 1.0)]
+    write_log(tmp_path / "r" / "tfevents.2", trained, "train/loss", restart)
+    told = "tfevents.2' begins with a restart mark that replaces all .*'val/error'"
+    with pytest.raises(UserError, match=told):
+        from_tensorboard(tmp_path, batch_size=8)
+    write_log(tmp_path / "s" / "tfevents.1", [(10, 0.5), (20, 0.05)])
+    assert len(from_tensorboard(tmp_path, batch_size=8).trials) == 2
+
+
 def test_steps_that_go_back_without_a_mark_are_named(tmp_path):
     write_log(tmp_path / "r" / "tfevents.1", [(10, 0.5), (20, 0.4)])
     write_log(tmp_path / "r" / "tfevents.2", [(10, 0.3), (30, 0.05)])

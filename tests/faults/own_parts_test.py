@@ -230,7 +230,7 @@ RULES = {
     ),
     "a number": (
         lambda g, s, w, p, t: (tf.reduce_sum(w), s),
-        "a weight of another shape",
+        "a weight of another shape .* for one weight at a time and keeps nothing",
     ),
     "float64": (
         lambda g, s, w, p, t: (moved(w, g, p), {"m": tf.cast(g, tf.float64)}),

@@ -152,6 +152,37 @@ def test_a_graph_or_a_scope_of_the_caller_is_refused(opened):
         dps_tf.run(dps_tf.sweep("quickstart"), "anywhere")
 
 
+def test_checks_of_each_operation_are_refused():
+    tf.debugging.enable_check_numerics()
+    try:
+        with pytest.raises(UserError, match="disable_check_numerics.. before"):
+            dps_tf.run(dps_tf.sweep("quickstart"), "anywhere")
+    finally:
+        tf.debugging.disable_check_numerics()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program",
+    [
+        ["-m", "dps_tf.train", "--gin_file=quickstart", "--sweep_dir=anywhere"],
+        ["-c", "import dps_tf; dps_tf.run(sweep_dir='anywhere')"],
+        ["-c", "import dps_tf; dps_tf.StepsToResult"],
+    ],
+)
+def test_python_without_docstrings_is_one_sentence(program, tmp_path):
+    """tf_keras cannot be imported without them."""
+    environment = {**os.environ, "PYTHONPATH": str(interpreter.ROOT)}
+    words = [sys.executable, "-OO", *program]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    line = done.stderr.splitlines()[-1]
+    assert line.partition("rror: ")[2].startswith("TensorFlow's Keras needs docstrings")
+    if program[0] == "-m":
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+
+
 SETTINGS_OF_OTHERS = {
     "none": ({}, None),
     "keras_json": (

@@ -82,6 +82,13 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
             "numbers epochs: give steps_per_report, the updates of an epoch, and "
             "first_report=0; or 1 and 1 if steps are updates."
         )
+    tags = set().union(*(found.tags() for found in folders.values()))
+    for tag in sorted(events.replaced.keys() - tags):
+        raise UserError(
+            f"{events.replaced[tag]!r} begins with a restart mark that replaces all "
+            f"values of {tag!r}: if two programs wrote into its folder, give each "
+            "one's files a folder."
+        )
     parts: dict[str, list[tuple[str, _Folder]]] = defaultdict(list)
     for place, found in folders.items():
         owner, part = _place(place, folders)
@@ -169,6 +176,7 @@ class _Events:
             "google.protobuf.message",
         )
         self.of_epochs: set[str] = set()  # tags that Keras numbers by epochs
+        self.replaced: dict[str, str] = {}  # files whose marks dropped tags
         self._checksum = records.masked_crc32c
         self._decode_error = message.DecodeError
 
@@ -203,7 +211,7 @@ class _Events:
             return
         late = [step for step in found.values if step >= event.step]
         for step in late:
-            del found.values[step]
+            self.replaced |= dict.fromkeys(found.values.pop(step), str(path))
         found.last.clear()
         if late:
             found.notes.append(
