@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import math
 import operator
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -70,7 +71,10 @@ batch, and 100 for the evaluation.
 _KEPT = 1 << 20
 """Most bytes of the states of all lanes that are kept whole for the sake of one."""
 _HELD = 1 << 26
-"""Most bytes of a state that stays on its device between turns: a hundred fit there."""
+"""Most bytes of a state that stays on its device between turns: a hundred fit there.
+
+Labels in files of at most as many are read whole, to be checked.
+"""
 
 
 @dataclass(frozen=True)
@@ -209,9 +213,10 @@ class Program:
         for examples in (task.dataset.train, task.dataset.validation):
             labels = examples.labels
             self.objective.checked_labels(labels[:1], what)
-            # Labels in files are read whole where that is done in any case.
+            # Labels in files are read whole where that is done in any case, or is quick.
             is_split = examples is not task.dataset.train
-            if is_split or self.data.placement == "device":
+            size = math.prod(labels.shape) * labels.dtype.itemsize
+            if is_split or self.data.placement == "device" or size <= _HELD:
                 labels = np.asarray(labels)
             shape = self.network.outputs[0].shape
             self.objective.check_outputs(labels, shape, what)

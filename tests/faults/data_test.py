@@ -12,7 +12,7 @@ import tensorflow as tf
 from dps_tf import data, models, objectives, optim
 from dps_tf.core import UserError
 from dps_tf.data import Source, stored_once, write_arrays
-from dps_tf.training import DeviceData, Program, Task
+from dps_tf.training import DeviceData, Program, StreamedData, Task
 from tests.training.problems import one_device
 
 COUNT = 40
@@ -226,6 +226,8 @@ def test_labels_in_files_are_checked_against_the_objective(
     )
     with pytest.raises(UserError, match=message):
         Program(task, DeviceData(dataset, one_device()), 8)
+    with pytest.raises(UserError, match=message):
+        Program(task, StreamedData(dataset, one_device()), 8)
 
 
 @pytest.mark.parametrize("number", [2.5, True, "3", np.float64(4), -1])

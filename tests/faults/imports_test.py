@@ -180,7 +180,7 @@ def test_events_after_a_restart_mark_replace_later_ones(tmp_path, restart):
 
 @pytest.mark.parametrize("restart", [0, 5, 10])
 def test_a_mark_that_replaces_all_of_a_metric_is_named(tmp_path, restart):
-    """Two programs in one folder, an evaluator and then a trainer, mark their starts."""
+    """Two programs in one folder, an evaluator and then a trainer."""
     write_log(tmp_path / "r" / "tfevents.1", [(10, 0.5), (20, 0.05)], restart=0)
     trained = [(10, 1.5), (20, 1.0)]
     write_log(tmp_path / "r" / "tfevents.2", trained, "train/loss", restart)
