@@ -213,7 +213,7 @@ class Program:
         for examples in (task.dataset.train, task.dataset.validation):
             labels = examples.labels
             self.objective.checked_labels(labels[:1], what)
-            # Labels in files are read whole where that is done in any case, or is quick.
+            # Labels in files are read whole where that is done anyway, or quick.
             is_split = examples is not task.dataset.train
             size = math.prod(labels.shape) * labels.dtype.itemsize
             if is_split or self.data.placement == "device" or size <= _HELD:

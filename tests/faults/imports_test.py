@@ -145,6 +145,8 @@ def test_a_metric_in_percent_meets_no_goal_on_a_share(tmp_path, metric, values):
         *("negated_loss", "flipped_loss", "inverted_accuracy", "inv_loss"),
         *("non_accuracy", "anti_accuracy", "complement_accuracy"),
         *("oneminus_accuracy", "one_minus_accuracy", "1_minus_f1"),
+        *("loss_of_accuracy", "drop_in_accuracy", "error_of_psnr", "gap_accuracy"),
+        *("loss_auc", "test_error_top_1_accuracy", "distance_to_f1"),
     ],
 )
 def test_a_turned_metric_is_asked_for_its_direction(name):
