@@ -1,10 +1,10 @@
-"""The order of training examples: which of them are in the batch of a step.
+"""The order of training examples: which examples are in the batch of a step.
 
 Every epoch is a new permutation of the training set, and batches straddle epochs, so
 each batch is full (as in Lee et al. 2021, published code). The permutation is a keyed
 Feistel network with cycle walking over 32-bit integers (Black and Rogaway 2002,
-'Ciphers with arbitrary finite domains'), so that any step's batch needs none of the
-steps before it, and the order does not depend on the version of a random generator.
+'Ciphers with arbitrary finite domains'). So any step's batch needs none of the steps
+before it, and the order does not depend on the version of a random generator.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The curves and ends of a study's trials, as its logs record them.
 
-The logs are the truth. The order of events of several writers does not matter: a
+The logs are the truth. The order of events of several writers does not matter. A
 trial's evaluations are a function of the trial and the step, so two workers that report
 the same evaluation must agree.
 """

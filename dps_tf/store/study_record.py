@@ -1,7 +1,7 @@
 """The record of one study on disk is opened, continued or refused, and written to.
 
 The log is on the disk before any state that follows its last evaluation, so no state is
-ahead of an evaluation that the log lacks; the tables are there before `closed.json`. So
+ahead of an evaluation that the log lacks. The tables are there before `closed.json`. So
 a kill between any two writes leaves a study that continues.
 """
 
@@ -46,10 +46,10 @@ class StudyRecord:
 
     Attributes:
         specification: specification of this run of the study.
-        history: events of the logs, and those added since.
+        history: events of the logs, and events added since.
         problems: sentences about damaged files.
-        has_other_bits: whether an evaluation that is repeated may have other values:
-            machines that round otherwise have worked on the study, or GPUs, which add
+        has_other_bits: whether an evaluation that is repeated may have other values.
+            Machines that round otherwise have worked on the study, or GPUs, which add
             in any order unless the study is deterministic. The first values then stay,
             and whether they are a bound.
     """
@@ -339,7 +339,7 @@ def _is_untrained(study: StudyReader) -> bool:
 def _check_inputs(study: StudyReader, training_inputs: Mapping[str, Any]) -> None:
     """Raises UserError unless a study has the data and network it began with.
 
-    A study of which no trial made a step may have another network.
+    A study without any step of a trial may have another network.
     """
     stored, now = dict(study.training_inputs), dict(training_inputs)
     before, network = stored.pop(NETWORK, ""), now.pop(NETWORK, "")

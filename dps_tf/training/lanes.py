@@ -69,7 +69,7 @@ def of_lanes(function: Callable[..., Any], state: State, trial: Trial, *more: An
 
 
 def chosen(which: tf.Tensor, new: Any, old: Any) -> Any:
-    """Returns nested tensors of lanes, those of `new` where `which`, bool [lanes]."""
+    """Returns nested tensors of lanes: `new` where `which`, bool [lanes], or `old`."""
 
     def of_one(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
         shape = [-1, *[1] * (len(one.shape) - 1)]
@@ -79,7 +79,7 @@ def chosen(which: tf.Tensor, new: Any, old: Any) -> Any:
 
 
 class LaneLoop(Loop):
-    """Many steps of all lanes; a loss that is not finite ends those of its lane."""
+    """Many steps of all lanes; a loss that is not finite ends the steps of its lane."""
 
     def _many(
         self,
@@ -147,7 +147,7 @@ def _bitcast(of: Any) -> Any:
 
 
 class _Rules(dict[str, Any]):
-    """The rules of TensorFlow and this module, none of which loops over lanes."""
+    """The rules of TensorFlow and this module; none of them loops over lanes."""
 
     def __init__(self, given: Mapping[str, Any], refused: list[str]):
         """`refused`: gets the types of operations that have no rule."""

@@ -24,7 +24,7 @@ class Packing:
     Attributes:
         forms: shape and type of each array.
         signature: types of the packed tensors.
-        bytes: those of all arrays together.
+        bytes: number of bytes of all arrays together.
     """
 
     def __init__(self, arrays: Sequence[Any], lanes: Sequence[int] = ()):

@@ -1,7 +1,7 @@
 """A program: a compiled network and optimizer that trials are loaded into.
 
 State, masks, metaparameters, the order of examples and the number of steps are inputs
-of one pure function, so one program serves every trial, sparsity and slice length of a
+of one pure function. So one program serves every trial, sparsity and slice length of a
 network, optimizer and batch size without being traced again. Several programs run side
 by side, each in its own thread; a trial's bits do not depend on the other trials.
 """
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 _PARTS = ("weights", "slots", "ranks", "workers", "masks")
 """What the arrays of a saved state are, in their order; see `State`."""
 _NUMBERS = ("step", "steps", "wanted", "pruned")
-"""The integers that a slice is called with; `wanted` is one of those below, or 0.
+"""The integers that a slice is called with; `wanted` is one of the two below, or 0.
 
 The seed of each lane follows, and then for each whether its trial goes on.
 """
@@ -65,7 +65,7 @@ _MOST_LANES = 15
 _MOST_PRODUCTS = 5_500_000
 """Most weights times examples for which a turn of all lanes costs under eight of one.
 
-Measured on CPUs with MLPs of one hidden layer, on digits. The examples are those of a
+Measured on CPUs with MLPs of one hidden layer, on digits. A turn has the examples of a
 batch, and 100 for the evaluation.
 """
 _KEPT = 1 << 20
@@ -141,7 +141,7 @@ class Program:
 
     Attributes:
         network: the Keras network, which defines the order of weights; its own weights
-            are not those of a trial.
+            belong to no trial.
         optimizer: the optimizer.
         objective: the objective that is trained and evaluated.
         gradual: the rule that prunes during training, or None.
@@ -393,8 +393,8 @@ class Program:
             seed: seed of the trial's initial point; decides the draws of its steps.
 
         Raises:
-            UserError: the state is that of another network, optimizer or evaluation, or
-                the point of another optimizer.
+            UserError: the state is of another network, optimizer or evaluation, or the
+                point of another optimizer.
         """
         self.load_lanes([Loaded(0, state, point, masks, seed)])
 
@@ -428,7 +428,7 @@ class Program:
         return self._mask_packing.pack(given) if given else self._ones
 
     def _stacked(self, rows: Sequence[list[tf.Tensor]]) -> list[tf.Tensor]:
-        """Returns packed tensors of all lanes from those of each."""
+        """Returns the packed tensors of all lanes from the tensors of each."""
         if self.lanes == 1:
             return rows[0]
         return [tf.stack(values) for values in zip(*rows, strict=True)]
@@ -502,7 +502,7 @@ class Program:
     ) -> dict[int, Advance]:
         """Trains loaded trials as `advance` does; others stay as they are.
 
-        `indices`: those of `advance` by lane, equally many steps for each.
+        `indices`: as in `advance`, by lane, equally many steps for each.
         """
         lanes = list(indices)
         steps = len(indices[lanes[0]])
@@ -572,9 +572,9 @@ class Program:
         """Returns the metrics of the loaded trial on a split of `Dataset.evaluated`.
 
         They are exact, except bounds on the validation split in a program with a goal.
-        If the optimizer averages weights, they are those of the averaged weights, and
-        of a network that is pruned while it trains those of the pruned weights. The
-        trial is left as it was.
+        If the optimizer averages weights, the averaged weights are evaluated, and of a
+        network that is pruned while it trains the pruned weights. The trial is left as
+        it was.
         """
         return next(iter(self.evaluate_lanes(split).values()))
 
@@ -630,11 +630,11 @@ def program_for(
 ) -> tuple[Program, str]:
     """Returns the program of a new study, and what in it has no form in lanes, or "".
 
-    Its number of lanes follows from the network, optimizer, batch size, number of
-    points and kind of device alone, and is no power of two: the last bits of a Sobol
-    number are the first of its first metaparameter, so that trials of its best values
-    would share few lanes. On devices other than CPUs, where lanes were not measured,
-    there is one.
+    The number of lanes follows from the network, optimizer, batch size, number of
+    points and kind of device alone. It is no power of two: the last bits of a Sobol
+    number are the first of its first metaparameter, and trials of the best values would
+    share few lanes. On devices other than CPUs, where lanes were not measured, there is
+    one.
     """
     lanes, why = min(_MOST_LANES, points), ""
     lanes -= lanes & (lanes - 1) == 0

@@ -257,7 +257,7 @@ class TrainingRunner(Runner):
         is_bound: bool,
         found: dict[str, Mapping[int, Evaluation]],
     ) -> dict[str, float]:
-        """Returns metrics extended by those of the further splits of a step.
+        """Returns metrics with the metrics of a step's further splits added.
 
         `found`: evaluations of all lanes by split, which this extends.
         """

@@ -2,8 +2,8 @@
 
 The trials that are furthest behind always run next, up to their next evaluation. So
 trials advance together, and no trial runs past the last step at which it could matter.
-The only steps beyond the least possible work are those that were under way in other
-slots when the race ended, and those in lanes that would have been empty.
+Beyond the least possible work there are only the steps under way in other slots when
+the race ended, and the steps in lanes that would have been empty.
 """
 
 from __future__ import annotations

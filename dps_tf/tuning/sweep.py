@@ -122,7 +122,7 @@ class Sweep:
         return self.outcome
 
     def _run_cells(self) -> None:
-        """Runs the cells, except those that other processes run; see `run`."""
+        """Runs the cells, except cells that other processes run; see `run`."""
         left = [s for s in self.specification.studies if not self._was_finished(s)]
         if left:  # keras-tuner takes a second, and only a sweep that begins needs it.
             with quick_imports():
@@ -274,7 +274,7 @@ class Sweep:
             result = run_study(self.files, cell, study, backend, context)
         self.outcome.ran[name] = result
         # Programs refer to themselves through their functions: without this a sweep of
-        # many cells keeps those of cells long finished.
+        # many cells keeps the programs of cells long finished.
         gc.collect()
         if study.workload.points == 1:
             self.say(curve_of(self.files, cell))

@@ -65,10 +65,10 @@ class TrainedBackend(Backend):
     def check(self, study: StudySpecification) -> None:
         """Raises UserError for a study that cannot be trained, whatever its data are.
 
-        Reasons are names that are not registered; arguments and metaparameters that
-        are missing, that nothing reads, or that can leave their range; workers that
-        cannot share a batch; a goal that the objective, and a sparsity that the method
-        does not allow.
+        Reasons are names that are not registered, and arguments and metaparameters that
+        are missing, that nothing reads, or that can leave their range. Others are
+        workers that cannot share a batch, a goal that the objective, and a sparsity
+        that the method does not allow.
         """
         workload = study.workload
         data.check(workload)
