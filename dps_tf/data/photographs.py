@@ -1,7 +1,11 @@
 """Sets of photographs, read by row number from their published records.
 
-An index beside a set, written once by `prepare`, holds the label and the SHA-256 of
-each image, so that opening a set reads no image. Images are decoded when they are read.
+TensorFlow Datasets downloads and builds a set. Before, `prepare_photographs` checks
+that the files to be fetched by hand are complete and that the disk has room. Afterwards
+it writes an index beside the set, and continues after an interruption. The index holds
+the label and the SHA-256 of each image, so that opening a set reads no image. Each
+image is decoded once for it, so that an image that cannot be decoded stops no trial
+later.
 
 Deviation from Shallue et al. 2019: crops are taken from the central square of an image,
 decoded at side * 320 / 224 pixels. Larger sizes, which are drawn up to side * 512 /
@@ -10,7 +14,11 @@ decoded at side * 320 / 224 pixels. Larger sizes, which are drawn up to side * 5
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,15 +26,25 @@ from typing import Any, cast
 import numpy as np
 
 from dps_tf.core import UserError
-from dps_tf.data.arrays import Arrays, DecodedRows, has_arrays, open_arrays
+from dps_tf.data.arrays import (
+    Arrays,
+    DecodedRows,
+    has_arrays,
+    open_arrays,
+    verify_arrays,
+    write_arrays,
+)
 from dps_tf.data.dataset import Source, seeded_order
-from dps_tf.data.prepared import ARRAYS, command, prepared_folder
-from dps_tf.data.transforms import SquareCrops, decoded_square
+from dps_tf.data.prepared import ARRAYS, Report, built_folder, command, prepared_folder
+from dps_tf.data.transforms import SquareCrops, decoded, decoded_square
 
 LabelledImages = tuple[Any, np.ndarray]
 """Images, decoded when they are read, and their labels."""
 UNUSED = -1
 """Padding of the labels of an image that has fewer labels than the index stores."""
+_BATCH = 1_000  # images; at most so many are read again after an interruption
+_POSITIVE = 10  # TFDS multiplies the confidence of 0 or 1 by ten
+_PEOPLE = (0, 1)  # TFDS's numbers of `verification` and `crowdsource-verification`
 
 
 @dataclass(frozen=True)
@@ -116,11 +134,11 @@ class Split:
         """Returns central squares, uint8 [rows, side, side, 3], decoded when read."""
         if not len(rows):
             raise UserError(f"{self.what} has no image left: take a larger part of it.")
-        decoded = DecodedRows(
+        squares = DecodedRows(
             _Rows(self.records, rows, self.what),
             lambda record: decoded_square(record[0], side, record[1]),
         )
-        return cast(np.ndarray, decoded)
+        return cast(np.ndarray, squares)
 
     def several_labels(self, rows: np.ndarray, classes: int) -> np.ndarray:
         """Returns 0 or 1 for each class, uint8 [rows, classes], made when read."""
@@ -272,3 +290,90 @@ def _share_of_each_class(
         of_class = rows[labels[rows] == label]
         kept.append(of_class[: max(1, round(share * len(of_class)))])
     return np.concatenate(kept)
+
+
+def prepare_photographs(
+    name: str, data_dir: Path, raw_dir: Path | None, report: Report
+) -> Path:
+    """Builds and indexes the set `name`, one of SETS; returns its folder.
+
+    `raw_dir`: folder with the files that have to be fetched by hand.
+    """
+    from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
+
+    described = SETS[name]
+    if described.folder(data_dir) is None:
+        _check_manual(described, raw_dir)
+    size = described.built_bytes
+    folder = built_folder(name, described.config, size, data_dir, raw_dir, report)
+    for split in described.splits:
+        index = folder / ARRAYS / split
+        if has_arrays(index):
+            verify_arrays(index)
+            continue
+        records = tfds.records(folder, split)
+        facts = {"set": name, "split": split, "images": len(records)}
+        labels = functools.partial(_labels, described.labels)
+        what = f"{name}/{split}"
+        indexed = functools.partial(_indexed, records, labels, what, report)
+        write_arrays(index, indexed, facts)
+    report(f"{name} is prepared in {folder}")
+    return folder
+
+
+def _check_manual(described: PhotographSet, raw_dir: Path | None) -> None:
+    """Raises UserError if a file to be fetched by hand is missing or incomplete."""
+    for file, size in described.manual:
+        path = None if raw_dir is None else raw_dir / file
+        if path is None or not path.is_file():
+            raise UserError(
+                f"{file} has to be downloaded by hand from {described.where}: put it "
+                f"into a folder ({size:,} bytes) and give that as --raw_dir."
+            )
+        if path.stat().st_size != size:
+            raise UserError(
+                f"{path} is truncated or another file: it has {path.stat().st_size:,} "
+                f"bytes and not {size:,}; download it again."
+            )
+
+
+def _indexed(
+    records: Any, labels: Callable[[Any], Any], what: str, report: Report, first: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields SHA-256 sums, uint8 [n, 32], and labels of images; decodes each image.
+
+    `labels`: returns the label or labels of a record; `first`: number of the first
+    record to be read; `what`: names the split in messages.
+    """
+
+    def entry(row: int) -> tuple[np.ndarray, Any]:
+        record = records[row]
+        decoded(record["image"], f"image {row} of {what}")
+        digest = hashlib.sha256(record["image"]).digest()
+        return np.frombuffer(digest, np.uint8), labels(record)
+
+    # Decoding, which is most of the work, lets other threads run.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for start in range(first, len(records), _BATCH):
+            rows = range(start, min(start + _BATCH, len(records)))
+            sums, targets = zip(*pool.map(entry, rows), strict=True)
+            report(f"{what}: {rows.stop:,} of {len(records):,} images indexed")
+            yield np.stack(sums), np.asarray(targets, np.int16)
+
+
+def _labels(most: int, record: Any) -> Any:
+    """Returns a record's label, or `most` labels: the verified ones, then UNUSED."""
+    if most == 1:
+        return record["label"]
+    objects = record["objects_trainable"]
+    verified = np.isin(objects["source"], _PEOPLE)
+    positive = np.asarray(objects["confidence"]) >= _POSITIVE
+    numbers = np.unique(np.asarray(objects["label"])[verified & positive])
+    if len(numbers) > most:
+        raise UserError(
+            f"an image has {len(numbers)} verified labels, and the index has room for "
+            f"{most}: this version of dps_tf does not support this version of the set."
+        )
+    padded = np.full(most, UNUSED)
+    padded[: len(numbers)] = numbers
+    return padded

@@ -16,11 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dps_tf.core import UserError, near_matches
-from dps_tf.data import photograph_preparation as photographs
-from dps_tf.data import raw, sentences
+from dps_tf.data import photographs, raw, sentences
 from dps_tf.data.arrays import has_arrays, verify_arrays
 from dps_tf.data.download import fetch
-from dps_tf.data.photographs import SETS
 from dps_tf.data.prepared import (
     ARRAYS,
     Report,
@@ -87,7 +85,7 @@ def _prepared_large(
     sub_words: tuple[int, int],
     report: Report,
 ) -> Path:
-    names = [*PUBLISHED, *SETS, *sentences.SETS, "text_folder"]
+    names = [*PUBLISHED, *photographs.SETS, *sentences.SETS, "text_folder"]
     if name not in names:
         raise UserError(
             f"no data set named {name!r} can be prepared (embedded ones need not be): "
@@ -95,7 +93,7 @@ def _prepared_large(
         )
     with _lock(name, data_dir):
         try:
-            if name in SETS:
+            if name in photographs.SETS:
                 return photographs.prepare_photographs(name, data_dir, raw_dir, report)
             if name in sentences.SETS:
                 return sentences.prepare_sentences(name, data_dir, *sub_words, report)
