@@ -15,12 +15,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_bool_dtype
 
 from dps_tf.analysis import law
-from dps_tf.analysis.interchange.foreign_files import numbers_of, read_csv
+from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.regimes import Ends, ends
 from dps_tf.analysis.searches import searches_of_results
-from dps_tf.analysis.tables import curve_key, curve_label, require, row_number
+from dps_tf.analysis.tables import (
+    curve_key,
+    curve_label,
+    numbers,
+    refuse_first,
+    require,
+    row_number,
+)
 from dps_tf.analysis.wording import and_list, number, p_text, with_interval
 from dps_tf.core import UserError, near_matches, printable
 
@@ -29,6 +37,11 @@ MANY = 3
 """Curves from whose number on, exclusive, a text is one table."""
 WIDTH = 100
 """Columns of that table at most."""
+_LARGEST = {
+    **dict.fromkeys(("batch_size", "steps_to_result", "bracket_low"), 1e15),
+    "noise": 64.0,
+}
+"""Largest number of a column, in octaves for noise, that anybody can have measured."""
 
 
 @dataclass(frozen=True)
@@ -183,11 +196,17 @@ def read_table(path: str | Path) -> pd.DataFrame:
     Raises:
         UserError: no such file, no CSV, a missing column, or a cell that is no number.
     """
-    frame = read_csv(path)
-    require(frame, ["batch_size", "steps_to_result"], f"--csv={str(path)!r}")
-    for name in ("batch_size", "steps_to_result", "bracket_low", "noise"):
-        if name in frame.columns:
-            frame[name] = numbers_of(frame[name])
+    frame, table = read_csv(path), f"--csv={str(path)!r}"
+    require(frame, ["batch_size", "steps_to_result"], table)
+    for name in frame.columns.intersection([*_LARGEST]):
+        column, largest = frame[name], _LARGEST[name]
+        frame[name] = values = numbers(column)
+        wrong = (values.isna() | is_bool_dtype(column)) & column.notna()
+        refuse_first(wrong, column, table, "a number")
+        size = values.abs().mask(np.isinf(values))
+        least = 0 if name == "noise" else 1 / largest
+        absurd = (size > largest) | ((size > 0) & (size < least))
+        refuse_first(absurd, column, table, f"from {least:g} to {largest:g}")
     return frame
 
 
@@ -487,6 +506,6 @@ def _comparison(table: TableFit) -> list[str]:
         lines += _wrapped(law.UNLIKE_SEARCHES)
     return [
         *lines,
-        "  (p: twice that of the less likely side of 1, adjusted (Holm); factors",
-        f"  beyond that of `within` are excluded at {100 * comparison.level:g} %)",
+        "  (p: twice the probability of the less likely side of 1, adjusted (Holm);",
+        f"  factors beyond `within` are excluded at {100 * comparison.level:g} %)",
     ]

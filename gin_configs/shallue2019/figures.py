@@ -53,7 +53,7 @@ _OF_STEPS = (
     "Steps of the best trial against batch size; goals are strict. Dashed: perfect "
     f"scaling from the smallest batch size, or from n. {_DIGITIZED}"
 )
-_OF_RATES = f"Dashed: the linear rule; dotted: that of the square root. {_DIGITIZED}"
+_OF_RATES = f"Dashed: the linear rule; dotted: the square-root rule. {_DIGITIZED}"
 _OF_BEST = "Goals are strict; the best of all trials."
 _CAPTIONS = {
     "steps": _OF_STEPS,

@@ -24,15 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dps_tf.analysis.tables import Floats, row_number
 from dps_tf.core import UserError, is_axis, on_one_line
 
 LARGEST_JSON = 4 << 20
 """Most bytes of a JSON file; the public archive's files have a few thousand."""
 LARGEST_TABLE = 1 << 30
 """Most bytes of a table."""
-_LARGEST_STEPS, _NOISIEST = 1e15, 64.0
-"""Largest number of a table, and octaves of noise, that anybody can have measured."""
 MOST_VALUES = 1 << 28
 """Most values of a table: the size of a compressed file says little about them."""
 DEEPEST = 12
@@ -266,33 +263,3 @@ def _numerically(name: str) -> tuple[int, str]:
 
 def _unreadable(path: Path, kind: str, error: Exception) -> UserError:
     return UserError(f"{str(path)!r} cannot be read as {kind}: {on_one_line(error)}.")
-
-
-def numbers_of(column: pd.Series) -> Floats:
-    """Returns a column as numbers, NaN where it is empty.
-
-    Raises:
-        UserError: a cell that is no number, or one beyond what can be measured.
-    """
-    values = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
-    if pd.api.types.is_bool_dtype(column):
-        values = np.full(len(column), np.nan)
-    wrong = np.isnan(values) & column.notna().to_numpy(bool)
-    if wrong.any():
-        place = int(np.argmax(wrong))
-        raise UserError(
-            f"{column.name} is {column.iloc[place]!r} in row "
-            f"{row_number(column, place)}; it must be a number."
-        )
-    size = np.abs(np.where(np.isfinite(values), values, 0))
-    bound = _LARGEST_STEPS
-    absurd = (size > bound) | ((size > 0) & (size < 1 / bound))
-    if column.name == "noise":
-        bound, absurd = _NOISIEST, values > _NOISIEST
-    if absurd.any():
-        place = int(np.argmax(absurd))
-        raise UserError(
-            f"{column.name} is {values[place]:g} in row {row_number(column, place)}, "
-            f"which nobody can have measured: at most {bound:g} is read."
-        )
-    return values

@@ -230,8 +230,8 @@ def _laws(context: ReportContext, _: pd.DataFrame) -> Iterator[Caution]:
         (
             "rise",
             "K* rises with the batch size",
-            f"By {MISFIT:g} octaves or more, which c1/B + c2 cannot: c1 and c2 are "
-            "those of another form.",
+            f"By {MISFIT:g} octaves or more, which c1/B + c2 cannot: the curve has "
+            "another form, and c1 and c2 mean nothing.",
         ),
         (
             "exponent",

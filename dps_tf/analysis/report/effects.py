@@ -138,7 +138,7 @@ def _figure(name: str, rows: pd.DataFrame) -> Illustration:
         file_name("effect_of", label),
         f"Effect of {label}",
         caption=(
-            f"Ratios of c1 and c2 to those of the curve named, which differs in "
+            f"Ratios of c1 and c2 to the curve named, which differs in "
             f"{label} alone, with the intervals of the joint fit. A ratio whose "
             "interval holds 1 may be no effect."
         ),

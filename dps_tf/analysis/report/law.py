@@ -93,8 +93,7 @@ def fit_table(curves: Curves, joint: Sequence[Comparison[Curve]]) -> PageTable:
         Column(
             "search",
             "Search",
-            "Number of points of which each K* is the best, and dimension of their "
-            "space.",
+            "Number of points, whose best gives each K*, and dimension of their space.",
         ),
         Column(
             "points",

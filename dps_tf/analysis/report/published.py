@@ -49,8 +49,7 @@ def published_part(context: ReportContext) -> Part:
         return Part()
     text = (
         f"{_error_text(context.published['relative_error'])} Workloads, goals and "
-        "numbers of trials differ from those of this report unless they are the same "
-        "in both tables: compare shapes before levels."
+        "numbers of trials may differ from this report: compare shapes before levels."
     )
     return Part((text,), (), (_fits(context.published),))
 
