@@ -96,9 +96,14 @@ def main() -> int:
         )
     out = report_folder(_SWEEP_DIRS.value, _OUT.value)
     import_modules(_IMPORT.value)
-    if _WATCH.value:
-        return _watch(out)
-    _report_sweeps(out)
+    published = None
+    if _PUBLISHED.value:
+        # Imported after the flags are parsed: drawing and tables take seconds to load.
+        from dps_tf.analysis.published import read_published
+
+        published = read_published(_PUBLISHED.value, _PUBLISHED_CURVES.value)
+    write = _watch if _WATCH.value else _report_sweeps
+    write(out, published)
     print(f"\nreport: {out / 'report.html'}")
     return FINISHED
 
@@ -110,12 +115,6 @@ def _tables(printed: set[str]) -> Tables:
     tables = load(*_SWEEP_DIRS.value, goal=_wanted_goal(), labels=_LABELS.value)
     tell_of_damage(tables.problems, printed)
     return tables
-
-
-def _published() -> pd.DataFrame:
-    from dps_tf.analysis.published import read_published
-
-    return read_published(_PUBLISHED.value, _PUBLISHED_CURVES.value)
 
 
 def _wanted_goal() -> Goal | float | None:
@@ -131,22 +130,19 @@ def _wanted_goal() -> Goal | float | None:
     return Goal(_METRIC.value, _GOAL.value, _DIRECTION.value or "")
 
 
-def _report_sweeps(out: Path) -> None:
-    # Imported after the flags are parsed: drawing and tables take seconds to load.
+def _report_sweeps(out: Path, published: pd.DataFrame | None) -> None:
     from dps_tf.analysis import report
 
-    published = _published() if _PUBLISHED.value else None
     tables = _tables(set())
     written = report.write_report(tables, out, published)
     print(printable(report.terminal_text(written, tables)), end="")
 
 
-def _watch(out: Path) -> int:
-    """Writes and serves the page until all studies are closed; returns 0."""
+def _watch(out: Path, published: pd.DataFrame | None) -> None:
+    """Writes and serves the page until all studies are closed."""
     from dps_tf.analysis import report
     from dps_tf.analysis.sweep_status import progress_line
 
-    published = _published() if _PUBLISHED.value else None
     printed: set[str] = set()
     with served(out, _PORT.value) as address:
         print(f"watching: {address}/report.html (Ctrl-C ends it)", flush=True)
@@ -163,8 +159,6 @@ def _watch(out: Path) -> int:
                 time.sleep(_PAUSE)
         except KeyboardInterrupt:
             pass
-    print(f"\nreport: {out / 'report.html'}")
-    return FINISHED
 
 
 def report_folder(sweep_dirs: Sequence[str], out: str | None) -> Path:

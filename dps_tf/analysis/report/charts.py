@@ -225,8 +225,7 @@ def _curve(
         for end in ("further_low", "further_high"):
             thin = {"source": source, "line_width": 0.6, "line_alpha": 0.6, **shared}
             plot.line("batch_size", end, **thin)
-    # A goal that was met before the first step has no place on the axis.
-    exact = rows[(rows["bound"] == "") & (rows["steps_to_result"] > 0)]
+    exact = rows[rows["bound"] == ""]
     sizes, values = list(exact["batch_size"]), list(exact["steps_to_result"])
     plot.line(sizes, values, line_width=1, line_alpha=0.5, **shared)
     if len(exact) and len(rows) > 1:

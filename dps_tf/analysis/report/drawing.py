@@ -71,21 +71,18 @@ def draw_steps_to_result(
 
 def _limits(plot_rows: pd.DataFrame) -> tuple[float, float]:
     values = plot_rows["steps_to_result"].to_numpy(float)
-    # A goal that was met before the first step has no place on the axis.
-    if not (values > 0).any():
-        return 1.0 / _ROOM, _ROOM
     tops = np.maximum(values, plot_rows["high"].to_numpy(float))
     # The other end of a bound is not drawn.
     lows = plot_rows.loc[plot_rows["bound"] == "", "low"].to_numpy(float)
     # A bracket that starts at step 0 has no place on the axis: it runs off its end.
-    bottom = min(values[values > 0].min(), lows[lows > 0].min(initial=np.inf))
+    bottom = min(values.min(), lows[lows > 0].min(initial=np.inf))
     return float(bottom) / _ROOM, float(np.nanmax(tops)) * _ROOM
 
 
 def _perfect_scaling(
     axis: Axes, rows: pd.DataFrame, line_style: LineStyle, bottom: float
 ) -> None:
-    exact = rows[(rows["bound"] == "") & (rows["steps_to_result"] > 0)]
+    exact = rows[rows["bound"] == ""]
     if exact.empty or len(rows) < 2:
         return
     first = exact.iloc[0]
