@@ -59,15 +59,15 @@ def coverage(sweeps, interval, seed=0, sizes=BATCH_SIZES):
 @pytest.mark.slow
 @pytest.mark.parametrize("interval", [100, 0])
 def test_intervals_cover_in_91_to_99_percent_of_many_sweeps(interval):
-    found = coverage(250, interval)
+    found = coverage(150, interval)
     assert (found >= 0.91).all() and (found <= 0.995).all(), found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [4, 14])
 def test_intervals_cover_at_four_and_at_fourteen_batch_sizes(number):
-    # Standard error of a share of 95 % over 80 sweeps: 2.4 %.
-    assert (coverage(80, interval=100, sizes=SIZES[number]) >= 0.88).all()
+    # Of 60 intervals 53 or more hold in 99 of 100 cases; were they of 80 %, in seven.
+    assert (coverage(60, interval=100, sizes=SIZES[number]) >= 0.88).all()
 
 
 @pytest.mark.slow
@@ -80,9 +80,9 @@ def test_winners_at_an_edge_are_bounds_and_their_values_would_mislead():
 
         return observations
 
-    ignored = shares(observe(False), 50)
+    ignored = shares(observe(False), 30)
     assert ignored[1] < 0.8  # c2: the plateau looks higher than it is.
-    assert (shares(observe(True), 100) >= 0.88).all()
+    assert (shares(observe(True), 60) >= 0.88).all()
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_what_all_batch_sizes_share_moves_c1_and_c2_and_not_their_ratio(share):
         steps = np.ceil(steps / 100) * 100
         return Observations.of(BATCH_SIZES, steps, steps - 100)
 
-    found = shares(observe, 100, factor=1.0)
+    found = shares(observe, 60, factor=1.0)
     assert found[2] >= 0.88
     if share == 0.0:
         assert (found >= 0.88).all()
@@ -136,17 +136,18 @@ def test_the_bracket_takes_away_the_bias_of_half_an_interval():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_intervals_hold_or_the_one_averaged_over_the_exponent_does(name):
-    shares = coverage_of(name, curves=50)
-    # Standard error of a share of 95 % over 50 curves: 3 %.
-    assert shares.averaged >= 0.88, shares
-    assert shares.held >= 0.88 or name.startswith("power"), shares
+    shares = coverage_of(name, curves=20)
+    # Of 20 intervals 17 or more hold in 98 of 100 cases; were they of 70 %, in eleven.
+    assert shares.averaged >= 0.85, shares
+    assert shares.held >= 0.85 or name.startswith("power"), shares
 
 
 @pytest.mark.slow
 def test_one_in_ten_sweeps_of_the_law_is_doubted_and_most_with_another_exponent():
-    # Standard error of a share of 10 % over 120 curves: 3 %.
-    assert np.mean([doubted(name, 1.0, 40) for name in DESIGNS]) <= 0.16
-    assert np.mean([doubted(name, 0.7, 40) for name in DESIGNS]) >= 0.8
+    # Were 25 % of 72 curves doubted, 3 of 100 such tests would pass; at 9 %, 97.
+    assert np.mean([doubted(name, 1.0, 24) for name in DESIGNS]) <= 0.16
+    # Were half of 36 curves doubted, none in a thousand would.
+    assert np.mean([doubted(name, 0.7, 12) for name in DESIGNS]) >= 0.8
 
 
 def unresolved(observe, name, curves=100):
