@@ -41,7 +41,7 @@ class Ratio(Estimate):
     """A ratio of two curves.
 
     An end is open (0 or infinity) where the data do not refuse that a constant of one
-    of the curves is 0. Where that is c1, numbers are those of `Posterior.supported`.
+    of the curves is 0. Where c1 may be 0, `Posterior.supported` has the numbers.
 
     Attributes:
         probability: that it is greater than 1; no more than 0.5 where the lower end is
@@ -330,8 +330,8 @@ def _unlike(curve: LawFit, other: LawFit) -> str:
 def _below_interval(curve: LawFit, other: LawFit) -> tuple[str, ...]:
     """Returns the quantities whose difference is less than an evaluation interval.
 
-    That of c1 by its steps at the smallest batch size, that of c2 at the largest; the
-    ratio of both where neither differs by more.
+    c1 is compared by its steps at the smallest batch size, and c2 at the largest. c1/c2
+    is one of the quantities where neither c1 nor c2 differs by more.
     """
     points = curve.observations, other.observations
     steps = [
@@ -353,10 +353,7 @@ def _verdict(ratio: Ratio, p_adjusted: float, level: float, margin: float) -> st
 
 
 def exponent_of(curves: Mapping[Name, Observations]) -> Distribution:
-    """Returns the distribution of the exponent a that curves have in common.
-
-    They have one residual scale, too.
-    """
+    """Returns the distribution of an exponent that curves of one scale share."""
     [fit, *_] = joint_fit(curves, free_exponent=True).values()
     return fit.posterior.exponent
 
@@ -364,8 +361,8 @@ def exponent_of(curves: Mapping[Name, Observations]) -> Distribution:
 def exponent_of_all(tables: Sequence[Distribution]) -> Distribution:
     """Returns the distribution of an exponent that tables have in common.
 
-    `tables` has what `exponent_of` returns of each. They have a residual scale each:
-    given the exponent they are independent, and the prior counts once.
+    `tables` has what `exponent_of` returns of each table. Each table has a residual
+    scale: given the exponent, tables are independent, and the prior counts once.
     """
     bins = len(tables[0].masses)
     low = min(table.low for table in tables)

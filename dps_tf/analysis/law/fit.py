@@ -2,8 +2,8 @@
 
 c1 (examples) rules where batches are small and twice the batch is half the steps; c2
 (steps) is the plateau; at the critical batch size c1/c2 a study needs twice the steps
-of the plateau. Source: the form is that of Lee et al. 2021 and of McCandlish et al.
-2018 (c2 = S_min, c1 = E_min).
+of the plateau. Lee et al. 2021 and McCandlish et al. 2018 have this form (c2 = S_min,
+c1 = E_min).
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class LawFit:
     def slope_resolved(self) -> bool:
         """Whether the data refuse c1 = 0; else c1 and c1/c2 are open towards 0.
 
-        They do not where the least c1 that the prior allows decides the interval.
+        Data do not refuse it where the least c1 that the prior allows decides the
+        interval.
         """
         return "c1" not in self.posterior.rests_on
 
@@ -112,17 +113,17 @@ class LawFit:
 
         Data refuse it under two conditions. By the likelihood averaged over all else,
         some values of c2 have more support than 0; they hold all of the posterior but
-        half a tail (the evidence
-        of Pereira, Stern and Wechsler 2008, with the prior as reference). And no
-        c1 makes 0 likely, by the ratio to the largest likelihood (Wilks 1938): of one
-        K* and lower bounds a larger c2 leaves more room to c1, and is no more likely.
+        half a tail (the evidence of Pereira, Stern and Wechsler 2008, with the prior
+        as reference). And no c1 makes 0 likely, by the ratio to the largest likelihood
+        (Wilks 1938). With one K* and lower bounds, a larger c2 leaves more room to c1,
+        and is no more likely.
         """
         law, c2 = self.posterior, self.posterior.of_seeds("c2")
         log_prior = prior.log_prior_of_c2(law.log2_c2, self.observations)
         scale = (law.slices / law.widths[1])[:, None] / np.exp(log_prior)
 
         def likelihood(of_slices: Floats) -> Floats:
-            # The grid of a slice ends where its likelihood is that of c2 = 0.
+            # Where the grid of a slice ends, its likelihood is as at c2 = 0.
             slices = zip(law.log2_c2, of_slices * scale, strict=True)
             each = [np.interp(c2.middles, *s, right=0.0) for s in slices]
             return np.asarray(np.sum(each, axis=0))
@@ -264,9 +265,9 @@ def fit_law(observations: Observations, level: float = LEVEL) -> LawFit:
 def joinable(curves: Mapping[Name, Observations]) -> dict[Name, Observations]:
     """Returns the curves that a joint fit can have.
 
-    The residual scale is that of all, so that one of them with MINIMUM_POINTS batch
-    sizes that are no bounds is enough: without it there is no joint fit. Of each other
-    one such K* limits c1 and c2 from above, and what bounds leave open is an open end.
+    All curves share the residual scale, so that one curve with MINIMUM_POINTS batch
+    sizes that are no bounds is enough; without it there is no joint fit. In any other
+    curve one such K* limits c1 and c2 from above, and bounds leave an end open.
     """
     usable = {name: curve for name, curve in curves.items() if curve.batch_sizes}
     sizes = [curve.batch_sizes for curve in usable.values()]
@@ -338,7 +339,8 @@ def misfits(fit: LawFit) -> dict[str, str]:
     if rise >= MISFIT:
         sentences["rise"] = (
             f"K* rises by {rise:.1f} octaves from batch size {first:.12g} to "
-            f"{last:.12g}, which c1/B + c2 cannot: c1 and c2 are those of another form."
+            f"{last:.12g}, which c1/B + c2 cannot: the curve has another form, and c1 "
+            "and c2 mean nothing."
         )
     a = fit.exponent
     if a.value < DOUBTFUL or not a.low <= 1 <= a.high:

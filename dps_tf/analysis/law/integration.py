@@ -1,10 +1,9 @@
 """The posterior of c1/B^a + c2, integrated over a lattice.
 
 Residual scale and exponent lie on a lattice. Each pair of them, a slice, has a grid of
-(log2 c1, log2 c2) of its own, on what is not negligible there: the posterior of a small
-scale is a hundred times narrower than that of a large one. Doubling all resolutions
-moves no end of a 95 % interval by more than 1 % of its width
-(`tests/analysis/law_test.py`).
+(log2 c1, log2 c2) of its own, on what is not negligible there: a small scale has a
+hundred times narrower posterior than a large one. Doubling all resolutions moves no end
+of a 95 % interval by more than 1 % of its width (`tests/analysis/law_test.py`).
 """
 
 from __future__ import annotations

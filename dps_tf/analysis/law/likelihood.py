@@ -5,10 +5,10 @@ batch sizes. A K* that was found at an evaluation contributes the probability of
 bracket and not the density at its end, so that neither half an evaluation interval of
 bias nor a false precision enters where K* is a few intervals.
 
-Studies of one curve under several seeds share a shift each, that of their points and
-initial weights at every batch size. It is normal about 0. The mean of the shifts is a
-factor of c1 and c2 that no K* shows: curves have it in them, and what is integrated out
-is how each shift differs from it.
+A study of a curve under one of several seeds has a shift, the same at every batch size,
+from its points and initial weights. The shift is normal about 0. The mean of the shifts
+is a factor of c1 and c2 that no K* shows: curves have it in them. How each shift
+differs from the mean is integrated out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _RULE = np.polynomial.hermite_e.hermegauss(3)  # For the shift of a seed.
 class Observations:
     """Steps-to-result of one curve, in the order of the batch sizes.
 
-    Those with the same content are equal.
+    Observations with the same content are equal.
 
     Attributes:
         batch_size: [n] examples per step, positive.
@@ -130,13 +130,13 @@ class Observations:
     def from_results(cls, results: pd.DataFrame) -> Observations:
         """Returns the observations of one curve of a table; rows differ in B and seed.
 
-        Columns: batch_size and steps_to_result; optionally bracket_low, noise (octaves,
-        as of `repeats.with_noise`) and seed. A row with bracket_low alone is a bound.
+        Columns: batch_size and steps_to_result; optionally bracket_low, noise (octaves)
+        and seed. A row with bracket_low alone is a bound.
 
         In a results table, a cell that no trial is known to have solved is bounded by
-        the steps that were followed, and a K* whose best metaparameters lie at an end
-        of their range from above, since a wider range may give less. Cells with a K* of
-        0 and those in which every trial diverged are left out.
+        the steps that were followed. A K* whose best metaparameters lie at an end of
+        their range is an upper bound, since a wider range may give less. Cells with a
+        K* of 0, and cells in which every trial diverged, are left out.
         """
         require(results, ["batch_size", "steps_to_result"], "results")
         if "seed" in results.columns:
@@ -169,13 +169,13 @@ class Observations:
         return Observations(*(getattr(self, f.name)[kept] for f in fields(self)))
 
     def located(self) -> Observations:
-        """Returns those that are bounded on both sides, or exact."""
+        """Returns the observations that are bounded on both sides, or exact."""
         return self.where(~self.is_bound)
 
     def without_brackets(self) -> Observations:
-        """Returns them with exact K* amid brackets, and half widths as noise.
+        """Returns observations with exact K* amid brackets, and half widths as noise.
 
-        Their likelihood is wider than that of brackets.
+        Their likelihood is wider than the likelihood of brackets.
         """
         inside = self.half_width > 0
         return replace(

@@ -82,7 +82,7 @@ class Distribution:
     def _in_bins(
         cls, cells: tuple[Floats, Floats, Floats], low: float, high: float, bins: int
     ) -> Distribution:
-        """Returns that of cells (middles, half widths, weights) between ends."""
+        """Returns a distribution of cells (middles, half widths, weights)."""
         middle, half, weight = cells
         bin_width = (high - low) / bins
         half = np.maximum(half, bin_width / 2)
@@ -176,7 +176,7 @@ class Posterior:
             the lattice, [s].
         blur: standard deviation of the mean shift of the seeds, in octaves, [s]. The
             grids are of c1 and c2 with that shift in them; `c1`, `c2`, `steps` and
-            `draws` are of those without.
+            `draws` have c1 and c2 without it.
     """
 
     lattice: Lattice
@@ -244,7 +244,7 @@ class Posterior:
     def of_seeds(self, name: str) -> Distribution:
         """Returns the distribution of c1 or c2 at the mean shift of the seeds.
 
-        That is what K* show; without several seeds it is that of the constant itself.
+        K* show c1 and c2 at that shift. With one seed it is the constant itself.
         """
         same = not self.blur.any()
         return getattr(self, name) if same else self._constant(name, 0 * self.blur)
@@ -296,9 +296,9 @@ class Posterior:
     def draws(self, number: int = 8192) -> Draws:
         """Returns draws of equal weight, spread evenly over the posterior.
 
-        They are the same at every call, by systematic sampling of cells and a sequence
+        Every call gives the same draws, by systematic sampling of cells and a sequence
         of low discrepancy within them. The order is random but the same for every
-        curve: shuffle the draws of one before they meet those of another.
+        curve: shuffle the draws of one curve before they meet draws of another.
 
         >>> from dps_tf.analysis.law import Observations, fit_law
         >>> fit = fit_law(Observations.of([1, 4, 16, 64], [410, 112, 35, 16]))

@@ -140,18 +140,14 @@ def _of_own_fit(fit: LawFit | None) -> dict[str, SortableText]:
     """Returns the columns that only a curve with a fit of its own has."""
     if fit is None:
         return dict.fromkeys(("residual", "exponent", "averaged"), NOTHING)
+    worst = int(abs(fit.residuals).argmax())
+    value, size = fit.residuals[worst], fit.observations.batch_size[worst]
+    largest = f"{fit.rms:.2f} ({value:+.2f} at {size:g})"
     return {
-        "residual": _residual(fit),
+        "residual": SortableText(largest, fit.rms),
         "exponent": estimate_text(fit.exponent),
         "averaged": estimate_text(fit.critical_averaged),
     }
-
-
-def _residual(fit: LawFit) -> SortableText:
-    worst = int(abs(fit.residuals).argmax())
-    value = float(fit.residuals[worst])
-    size = fit.observations.batch_size[worst]
-    return SortableText(f"{fit.rms:.2f} ({value:+.2f} at {size:g})", fit.rms)
 
 
 def joint_fits(curves: Curves) -> list[Comparison[Curve]]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis.law import LawFit
 from dps_tf.analysis.published import fits
 from dps_tf.analysis.regimes import TOLERANCE, ends
 from dps_tf.analysis.report import style
@@ -97,26 +96,20 @@ def _error_text(errors: pd.Series) -> str:
 
 def _fits(table: pd.DataFrame) -> PageTable:
     goals = table.drop_duplicates("curve").set_index("curve")["goal"]
-    rows = [
-        {
-            "curve": curve,
-            "goal": str(goals[curve]),
-            "points": len(fit.observations),
-            **constants(fit),
-            "rms": SortableText(f"{fit.rms:.2f}", fit.rms),
-            **_regimes_and_exponent(fit),
-        }
-        for curve, fit in fits(table).items()
-    ]
+    rows = []
+    for curve, fit in fits(table).items():
+        found = ends(fit)
+        rows.append(
+            {
+                "curve": curve,
+                "goal": str(goals[curve]),
+                "points": len(fit.observations),
+                **constants(fit),
+                "rms": SortableText(f"{fit.rms:.2f}", fit.rms),
+                "perfect": estimate_text(found.perfect),
+                "flat": estimate_text(found.flat) if found.is_flat else NOTHING,
+                "exponent": estimate_text(fit.exponent),
+            }
+        )
     caption = "Fits of K* = c1/B + c2 to the published curves"
     return page_table("published-fits", caption, _COLUMNS, rows)
-
-
-def _regimes_and_exponent(fit: LawFit) -> dict[str, SortableText]:
-    regimes = ends(fit)
-    flat = estimate_text(regimes.flat) if regimes.is_flat else NOTHING
-    return {
-        "perfect": estimate_text(regimes.perfect),
-        "flat": flat,
-        "exponent": estimate_text(fit.exponent),
-    }

@@ -14,7 +14,7 @@ from dps_tf.analysis.report.content import (
     SortableText,
     number_text,
 )
-from dps_tf.analysis.report.curves import Curves, cell_names
+from dps_tf.analysis.report.curves import cell_names
 from dps_tf.analysis.wording import steps
 from dps_tf.core import OUTCOMES
 
@@ -48,13 +48,8 @@ def steps_text(row: Any) -> str:
 
 
 def results_part(context: ReportContext) -> Part:
-    """Returns the table of results."""
-    return Part(tables=(results_page_table(context.curves),))
-
-
-def results_page_table(curves: Curves) -> PageTable:
-    """Returns the table of results of the page: one row per cell."""
-    cells = curves.cells
+    """Returns the table of results: one row per cell."""
+    curves, cells = context.curves, context.curves.cells
     records = cells.to_dict("records")
     shown: dict[Column, list[Any]] = {}
     for name, title in (("panel", "Workload"), ("curve", "Curve"), ("seed", "Seed")):
@@ -83,17 +78,13 @@ def results_page_table(curves: Curves) -> PageTable:
             column = Column(name, title, "Of the best trial.")
             shown[column] = [number_text(row[name]) for row in records]
     frame = pd.DataFrame({column.name: values for column, values in shown.items()})
-    return PageTable("results", "Results, one row per cell", tuple(shown), frame)
+    table = PageTable("results", "Results, one row per cell", tuple(shown), frame)
+    return Part(tables=(table,))
 
 
 def health_part(context: ReportContext) -> Part:
     """Returns a table of the outcomes of all trials and the flags of each cell."""
-    return Part(tables=(health_table(context.curves),))
-
-
-def health_table(curves: Curves) -> PageTable:
-    """Returns the table of the search: one row per cell."""
-    cells = curves.cells
+    cells = context.curves.cells
     alone = cells["lone_winner"].map({True: "yes", False: "no"}).fillna("unknown")
     frame = cells.assign(
         cell=cell_names(cells),
@@ -120,4 +111,5 @@ def health_table(curves: Curves) -> PageTable:
         Column("at_boundary", "At boundary", "Best value within 5 % of an end."),
         Column("closed", "Study"),
     )
-    return PageTable("health", "Health of the search, one row per cell", columns, frame)
+    caption = "Health of the search, one row per cell"
+    return Part(tables=(PageTable("health", caption, columns, frame),))
