@@ -145,8 +145,8 @@ def with_bounds(rng, c1, c2, located):
 @pytest.mark.parametrize("located", [1, 2, len(B)])
 def test_intervals_of_ratios_and_of_curves_with_few_known_k_star_cover(located):
     rng = np.random.default_rng(located)
-    covered = np.zeros((60, 4), bool)
-    for i in range(60):
+    covered = np.zeros((40, 4), bool)
+    for i in range(40):
         curves = {
             "long": curve(rng, 2e5, 700, 50),
             "short": with_bounds(rng, 6e5, 1400, located),
@@ -155,7 +155,8 @@ def test_intervals_of_ratios_and_of_curves_with_few_known_k_star_cover(located):
         [ratio], fit = found.ratios, found.fits["short"]
         truths = ((ratio.c1, 3), (ratio.c2, 2), (fit.c1, 6e5), (fit.c2, 1400))
         covered[i] = [end.low <= truth <= end.high for end, truth in truths]
-    assert (covered.mean(axis=0) > 0.88).all()
+    # Of 40 intervals 35 or more hold in 99 of 100 cases; were they of 75 %, in four.
+    assert (covered.mean(axis=0) > 0.86).all()
 
 
 def test_one_k_star_and_lower_bounds_do_not_refuse_a_curve_without_a_plateau():

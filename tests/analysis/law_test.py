@@ -219,7 +219,7 @@ def ends_of(found):
 @pytest.mark.slow
 def test_the_posterior_is_the_one_that_is_stated():
     worst = []
-    for seed in range(50):
+    for seed in range(20):
         observations = simulated(seed)
         [found] = posteriors([observations])
         wanted, ends = brute_force(observations, found), ends_of(found)

@@ -154,6 +154,8 @@ def test_the_commands_for_mnist_work(tmp_path: Path) -> None:
             arguments += ["--gin_bindings=workload.step_budget = 100"]
             arguments += ["--gin_bindings=workload.points = 1"]
             arguments += ["--gin_bindings=sweep.batch_sizes = (64,)", "--slots=1"]
+            # Pruned cells of this network are trained by the tests of gin files.
+            arguments += ["--gin_bindings=sweep.sparsities = (0.0,)"]
         if "--gin_file=nqm/sgd" in words:
             arguments += ["--gin_bindings=workload.points = 2"]
             arguments += ["--gin_bindings=sweep.batch_sizes = (65536, 16384)"]
