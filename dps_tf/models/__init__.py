@@ -23,7 +23,7 @@ from dps_tf.core import (
 )
 from dps_tf.models import image_networks, language_networks
 from dps_tf.models.functional import functional, given, varying_averages
-from dps_tf.models.initial_point import initial_point, noting_initializers
+from dps_tf.models.initial_point import check_drawn, initial_point, noting_initializers
 from dps_tf.models.randomness import (
     StepDraws,
     check_graph,
@@ -34,6 +34,7 @@ from dps_tf.models.structure import (
     check_functional,
     check_link,
     check_logits,
+    check_values,
     code_hash,
     structure_hash,
 )
@@ -101,7 +102,7 @@ def build(
             model = NETWORKS[name](tuple(input_shape), classes, **resolved)
     except UserError:
         raise
-    except (TypeError, ValueError) as error:
+    except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         text = " ".join(str(error).split())[:300]
         raise UserError(
@@ -109,6 +110,7 @@ def build(
             f"{tuple(input_shape)}: {text} ({place.filename}, line {place.lineno})."
         ) from error
     check_functional(name, model, input_shape)
+    check_drawn(name, model)
     return model
 
 

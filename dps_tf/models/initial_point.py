@@ -29,6 +29,8 @@ _CONSTANTS = keras.initializers.Zeros, keras.initializers.Ones
 
 _NOTED = "_dps_tf_initializer"
 """Name of the attribute that holds a variable's initializer."""
+_BEGAN = "_dps_tf_began"
+"""Name of the attribute that holds the first values that a variable had."""
 
 
 def noting_initializers() -> contextlib.AbstractContextManager[Any]:
@@ -45,9 +47,27 @@ def noting_initializers() -> contextlib.AbstractContextManager[Any]:
         # `add_weight` passes a partial of the initializer with the shape.
         if isinstance(value, functools.partial):
             setattr(variable, _NOTED, value.func)
+        if tf.executing_eagerly():
+            setattr(variable, _BEGAN, _some(variable))
         return variable
 
     return tf.variable_creator_scope(create)
+
+
+def _some(variable: tf.Variable) -> np.ndarray:
+    return np.asarray(tf.reshape(variable, [-1])[:64])
+
+
+def check_drawn(name: str, model: keras.Model) -> None:
+    """Raises UserError if values were set in a network, as trials draw their own."""
+    for variable in model.weights:
+        began = getattr(variable, _BEGAN, None)
+        if began is not None and not np.array_equal(began, _some(variable)):
+            raise UserError(
+                f"network {name!r} sets the values of {variable.name!r}, and each "
+                "trial draws its own: give an initializer that returns them, as "
+                "keras.initializers.Constant does."
+            )
 
 
 def initial_point(model: keras.Model, seed: int) -> list[np.ndarray]:

@@ -24,6 +24,8 @@ _LIBRARIES |= {"builtins", "tensorflow_model_optimization"}
 _KEEPING = {"Cast", "EnsureShape", "ExpandDims", "Identity", "Reshape"}
 _KEEPING |= {"Squeeze", "StopGradient", "Transpose"}
 """Operations of TensorFlow that keep the values of their first input."""
+_UNUSED = ("train_step", "compute_loss", "make_train_function")
+"""Methods of a Keras model that train it, and that no trial calls."""
 
 
 def structure_hash(network: keras.Model) -> str:
@@ -239,6 +241,8 @@ def check_functional(
             "outputs), or keras.Sequential that begins with keras.Input."
         )
     kinds = {w.dtype.name for w in model.trainable_weights} - {"float32"}
+    is_limited = any(getattr(w, "constraint", None) for w in model.trainable_weights)
+    own = [n for n in _UNUSED if getattr(type(model), n) is not getattr(keras.Model, n)]
     given, wanted = (tuple(s) for s in (input_shape, model.inputs[0].shape[1:]))
     fits = tf.TensorShape(wanted).is_compatible_with(given)
     for problem, remedy in (
@@ -246,6 +250,8 @@ def check_functional(
         (not fits and f"takes inputs of {wanted}, and the data have {given}", "fit it"),
         (len(model.outputs) > 1 and f"has {len(model.outputs)} outputs", "return one"),
         (not model.trainable_weights and "has no weights to train", "add a layer"),
+        (is_limited and "constrains weights, which no step does", "leave that out"),
+        (own and f"has a {own[0]} of its own, which no trial calls", "leave that out"),
         (kinds and f"has weights of {', '.join(kinds)}", "make its layers float32"),
     ):
         if problem:
@@ -257,8 +263,13 @@ def check_logits(model: keras.Model, link: str) -> None:
     given = [tf.TensorSpec(x.shape, x.dtype) for x in model.inputs]
     if link:
         traced = tf.function(lambda x: model(x, training=False), autograph=False)
-        graph = traced.get_concrete_function(given[0]).graph
-        check_link(model.name, graph.outputs[0], link)
+        concrete = traced.get_concrete_function(given[0])
+        shape = [n or 8 for n in given[0].shape]
+        drawn = np.random.default_rng(0).normal(size=shape)
+        is_float = given[0].dtype.is_floating
+        inputs = tf.cast(drawn if is_float else np.zeros(shape), given[0].dtype)
+        check_link(model.name, concrete.graph.outputs[0], link)
+        check_values(model.name, concrete(inputs), link)
 
 
 def check_link(name: str, outputs: tf.Tensor, link: str) -> None:
@@ -270,7 +281,19 @@ def check_link(name: str, outputs: tf.Tensor, link: str) -> None:
     while operation.type in _KEEPING:
         operation = operation.inputs[0].op
     if link and operation.type.lower() == link:
-        raise UserError(
-            f"network {name!r} ends in {link}, and the objective applies {link} "
-            "itself: leave it out, so that the outputs are logits."
-        )
+        raise _refusal(name, link)
+
+
+def check_values(name: str, outputs: Any, link: str) -> None:
+    """Raises UserError if some outputs are probabilities, and `link` makes such."""
+    values = np.asarray(outputs, np.float64)
+    adds_up = values.min() >= 0 and np.allclose(values.sum(-1), 1.0, atol=1e-2)
+    if link == "softmax" and adds_up:
+        raise _refusal(name, link)
+
+
+def _refusal(name: str, link: str) -> UserError:
+    return UserError(
+        f"network {name!r} ends in {link}, and the objective applies {link} itself: "
+        "leave it out, so that the outputs are logits."
+    )

@@ -20,7 +20,7 @@ from dps_tf.core import (
 )
 from dps_tf.data import Examples
 from dps_tf.data.arrays import STORED_KINDS, check_kind, read_rows
-from dps_tf.models import check_link
+from dps_tf.models import check_link, check_values
 from dps_tf.objectives import build, merge
 from dps_tf.training.device_data import BATCH_SIZE
 from dps_tf.training.evaluation import Evaluation
@@ -239,7 +239,9 @@ class StepsToResult(keras.callbacks.Callback):
         for start in range(0, len(self._examples.labels), self._batch_size):
             batch = self._batch(start)
             # In a graph also where a program runs all functions eagerly.
-            sums = self._sums.get_concrete_function(*batch)(*batch)
+            sums, outputs = self._sums.get_concrete_function(*batch)(*batch)
+            if start == 0:
+                check_values(self.model.name, outputs, self._objective.link)
             batches.append(tf.nest.map_structure(np.asarray, sums))
         merged = merge(batches)
         metrics = self._objective.values("validation", merged)
@@ -282,7 +284,7 @@ class StepsToResult(keras.callbacks.Callback):
             every = self._examples.labels
             self._objective.check_outputs(every, outputs.shape, "the callback")
             valid = tf.ones(tf.shape(labels)[:1], tf.bool)
-            return self._objective.sums(labels, outputs, valid)
+            return self._objective.sums(labels, outputs, valid), outputs
 
         self._sums = sums
 

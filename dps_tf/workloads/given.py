@@ -103,7 +103,8 @@ def _source(*pair: Any) -> Source:
             "returns a dps_tf.data.Source, and an objective."
         )
     if inputs.dtype == np.float64:
-        inputs = inputs.astype(np.float32)
+        with np.errstate(over="ignore"):  # An input of 1e39 is refused when it is read.
+            inputs = inputs.astype(np.float32)
     classes = np.unique(labels)
     if len(classes) < 2 or classes[-1] >= len(classes):
         held = ", ".join(map(str, classes[:5])) + (", ..." if classes[5:].size else "")

@@ -137,7 +137,9 @@ def test_numbers_of_steps_are_whole(wrong):
 
 
 @KERAS
-@pytest.mark.parametrize("form", ["cast", "nested", "lambda", "subclass", "reshape"])
+@pytest.mark.parametrize(
+    "form", ["cast", "nested", "lambda", "subclass", "reshape", "scaled"]
+)
 @pytest.mark.parametrize("is_softmax", [True, False])
 def test_a_softmax_of_any_form_is_refused_and_no_other_end(keras, form, is_softmax):
     layers = keras.layers
@@ -160,6 +162,7 @@ def test_a_softmax_of_any_form_is_refused_and_no_other_end(keras, form, is_softm
         "cast": lambda: layers.Activation("linear", dtype="float32")(dense(inputs)),
         "nested": lambda: keras.Sequential([keras.Input((4,)), dense])(inputs),
         "lambda": lambda: layers.Lambda(function)(layers.Dense(2)(inputs)),
+        "scaled": lambda: layers.Rescaling(1.0)(dense(inputs)),
         "reshape": lambda: layers.Flatten()(layers.Reshape((1, 2))(dense(inputs))),
         "subclass": lambda: None,
     }[form]()

@@ -222,12 +222,17 @@ def test_sums_of_batches_are_added_in_float64():
     assert own.values("validation", merge(batches))["validation/own"] == 2**24 + 2
 
 
-def network(outputs=1, dtype="float32", trainable=True):
+class Trained(tf_keras.Model):
+    def train_step(self, data):
+        return {}
+
+
+def network(kind=tf_keras.Model, outputs=1, trainable=True, **options):
     inputs = tf_keras.Input([4])
-    layers = [tf_keras.layers.Dense(2, dtype=dtype) for _ in range(outputs)]
+    layers = [tf_keras.layers.Dense(2, **options) for _ in range(outputs)]
     for layer in layers:
         layer.trainable = trainable
-    return tf_keras.Model(inputs, [layer(inputs) for layer in layers])
+    return kind(inputs, [layer(inputs) for layer in layers])
 
 
 @pytest.mark.parametrize(
@@ -236,6 +241,9 @@ def network(outputs=1, dtype="float32", trainable=True):
         ({"outputs": 2}, "has 2 outputs: return one"),
         ({"dtype": "float64"}, "has weights of float64"),
         ({"trainable": False}, "has no weights to train"),
+        ({"kernel_constraint": "max_norm"}, "constrains weights, which no step does"),
+        ({"bias_constraint": "non_neg"}, "constrains weights, which no step does"),
+        ({"kind": Trained}, "has a train_step of its own, which no trial calls"),
     ],
 )
 def test_a_network_that_cannot_be_trained_is_refused_when_built(change, message):

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -155,6 +156,7 @@ class _Subclassed(keras.Model):
         (_Subclassed, "its builder must return a functional model"),
         (lambda: keras.Sequential([layers.Dense(10)]), "begins with keras.Input"),
         (lambda: None, "is a builtins.NoneType"),
+        (lambda: 1 / 0, r"cannot be built .* by zero \(.*structure_test.py, line"),
         (lambda: tf.Module(), "Keras 3 keeps variables of another kind"),
     ],
 )
@@ -162,6 +164,14 @@ def test_what_is_no_functional_model_is_refused(monkeypatch, model, sentence):
     monkeypatch.setitem(models.NETWORKS._entries, "mlp", lambda *_, **__: model())
     with pytest.raises(UserError, match=sentence):
         models.build("mlp", (8,), 10)
+
+
+def exponential(x):
+    return tf.exp(x - tf.reduce_max(x, -1, keepdims=True))
+
+
+def summed(x):
+    return tf.reduce_sum(exponential(x), -1, keepdims=True)
 
 
 @pytest.mark.parametrize(
@@ -172,6 +182,10 @@ def test_what_is_no_functional_model_is_refused(monkeypatch, model, sentence):
         ("softmax", layers.Activation("softmax"), True),
         ("softmax", layers.Dense(3), False),
         ("softmax", layers.Dense(3, activation="sigmoid"), False),
+        ("softmax", layers.Lambda(lambda x: tf.nn.softmax(x) * 1.0), True),
+        ("softmax", layers.Lambda(lambda x: exponential(x) / summed(x)), True),
+        ("softmax", layers.Lambda(lambda x: tf.nn.log_softmax(x)), False),
+        ("softmax", layers.Dense(3, activation="relu"), False),
         ("sigmoid", layers.Dense(3, activation="sigmoid"), True),
         ("", layers.Dense(3, activation="softmax"), False),
     ],
@@ -186,3 +200,49 @@ def test_probabilities_are_not_taken_for_logits(link, last, is_refused):
                 models.check_logits(model, link)
         else:
             models.check_logits(model, link)
+
+
+def _assigned(layer):
+    layer.kernel.assign(tf.ones_like(layer.kernel))
+
+
+def _changed(change):
+    def built(inputs, classes):
+        layer = layers.Dense(classes)
+        outputs = layer(inputs)
+        change(layer)
+        return outputs
+
+    return built
+
+
+def _with_weights(inputs, classes):
+    values = [np.ones([4, classes]), np.zeros(classes)]
+    return layers.Dense(classes, weights=values)(inputs)
+
+
+@pytest.mark.parametrize(
+    ("built", "variable"),
+    [
+        (_changed(lambda x: x.set_weights([w + 1 for w in x.get_weights()])), "kernel"),
+        (_changed(_assigned), "kernel"),
+        (_changed(lambda x: x.bias.assign_add([1.0, 0.0])), "bias"),
+        (_with_weights, "kernel"),
+        (_changed(lambda x: None), ""),
+    ],
+)
+def test_values_that_a_builder_sets_are_refused(monkeypatch, built, variable):
+    """Each trial draws its own from the initializers, so these would be lost."""
+
+    def build(shape, classes, **_):
+        inputs = keras.Input(shape)
+        return keras.Model(inputs, built(inputs, classes))
+
+    monkeypatch.setitem(models.NETWORKS._entries, "mlp", build)
+    if not variable:
+        models.build("mlp", (4,), 2)
+        return
+    with pytest.raises(
+        UserError, match=f"sets the values of .*{variable}.*initializer"
+    ):
+        models.build("mlp", (4,), 2)
