@@ -136,10 +136,10 @@ def test_the_bracket_takes_away_the_bias_of_half_an_interval():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_intervals_hold_or_the_one_averaged_over_the_exponent_does(name):
-    shares = coverage_of(name, curves=20)
-    # Of 20 intervals 17 or more hold in 98 of 100 cases; were they of 70 %, in eleven.
-    assert shares.averaged >= 0.85, shares
-    assert shares.held >= 0.85 or name.startswith("power"), shares
+    shares = coverage_of(name, curves=50)
+    # Standard error of a share of 95 % over 50 curves: 3 %.
+    assert shares.averaged >= 0.88, shares
+    assert shares.held >= 0.88 or name.startswith("power"), shares
 
 
 @pytest.mark.slow
