@@ -284,9 +284,7 @@ def curves_of_table(
         names = frame["curve"].astype(str)
     else:
         present = [name for name in curve_key(frame) if name in frame.columns]
-        if "goal" in frame.columns:
-            goals = frame.groupby([*present, "batch_size"], dropna=False)["goal"]
-            present += ["goal"] if goals.nunique().max() > 1 else []
+        present += ["goal"] if "goal" in frame.columns else []
         varying = [n for n in present if frame[n].nunique(dropna=False) > 1]
         if seeds_together:
             varying = [name for name in varying if name != "seed"]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dps_tf
 from dps_tf.analysis.fit_table import fit_table
 from dps_tf.analysis.law import Observations
 from dps_tf.analysis.plan import seconds_of_a_step
@@ -280,3 +281,20 @@ def test_a_measured_sparsity_in_single_precision_is_that_sparsity(share):
     expected = predict(table, [48], [share])["steps"].tolist()
     for asked in ([np.float32(share)], np.float32(share), np.array([share], "f")):
         assert predict(table, [48], asked)["steps"].tolist() == expected
+
+
+@pytest.mark.parametrize("goals", [(0.1, 0.2), ("1%", "2%")])
+def test_batch_sizes_with_goals_of_their_own_are_on_no_curve(goals):
+    sizes = np.array([8, 16, 32, 64, 128, 256])
+    table = pd.DataFrame({"batch_size": sizes, "steps_to_result": 24_000 / sizes + 260})
+    assert len(predict(table.assign(goal=goals[0]), [48])) == 1
+    found = predict(table.assign(goal=np.repeat(goals, 3)), [48])
+    assert len(found) == 2 and found["steps"].isna().all() and found["abstains"].all()
+
+
+@pytest.mark.parametrize("draw", [dps_tf.plot_collapsed, dps_tf.plot_critical])
+def test_what_is_drawn_is_a_fit(draw):
+    with pytest.raises(
+        UserError, match="drawn is a DataFrame: give what dps_tf.fit_ta"
+    ):
+        draw(pd.DataFrame({"batch_size": [8], "steps_to_result": [5]}))

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dps_tf.analysis.fit_table import TableFit
+from dps_tf.analysis.fit_table import CurveFit, TableFit
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.style import Figure
+from dps_tf.core import UserError
 
 _CURVE = np.geomspace(2.0**-12, 2.0**12, 400)
+
+
+def _curves(table: TableFit) -> Sequence[CurveFit]:
+    if not isinstance(table, TableFit):
+        raise UserError(
+            f"what is drawn is a {type(table).__name__}: give what dps_tf.fit_table or "
+            "Tables.fit returns."
+        )
+    return table.curves
 
 
 def plot_collapsed(table: TableFit, columns: int = 3) -> Figure:
@@ -26,7 +36,7 @@ def plot_collapsed(table: TableFit, columns: int = 3) -> Figure:
     >>> dps_tf.plot_collapsed(dps_tf.fit_table(table)).axes[0].get_xlabel()
     'B / (c1/c2)'
     """
-    shown = [curve for curve in table.curves if not curve.fit.unresolved]
+    shown = [curve for curve in _curves(table) if not curve.fit.unresolved]
     styles = style.assign_styles(curve.curve for curve in shown)
     ends = [(0.1, 1.0), (10.0, 10.0)][: 2 * (not shown)]
     with style.styled():
@@ -72,7 +82,7 @@ def plot_critical(table: TableFit, groups: Mapping[str, str] | None = None) -> F
     >>> axis.get_yticklabels()[0].get_text()
     'all'
     """
-    curves = sorted(table.curves, key=lambda c: c.fit.critical_batch_size.value)
+    curves = sorted(_curves(table), key=lambda c: c.fit.critical_batch_size.value)
     found = {curve.curve: curve.fit.critical_batch_size for curve in curves}
     group = {name: (groups or {}).get(name, "other") for name in found}
     styles = style.assign_styles(sorted({*group.values()}))
