@@ -83,3 +83,15 @@ def test_a_curve_that_nothing_bounds_has_no_mark():
     found = dataclasses.replace(found, critical=unknown, is_flat=False)
     assert critical_mark(found) is None and spans(found) == []
     assert "does not say" in found.by_fit
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "marker", "at"),
+    [(0.0, 47.5, "<", 47.5), (12.5, np.inf, ">", 12.5), (12.5, 47.5, "d", 20.0)],
+)
+def test_an_open_end_is_drawn_at_the_other_one(low, high, marker, at):
+    """A c1/c2 of at most 47.5 has no diamond at 20, within the measured sizes."""
+    found = ends(fit_law(curve("both", 0)))
+    open_end = Estimate(20.0, low, high)
+    mark = critical_mark(dataclasses.replace(found, critical=open_end, is_flat=False))
+    assert (mark.marker, mark.at) == (marker, at)
