@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 
 from dps_tf.analysis.law import Observations, fit_law
-from tests.analysis.coverage import CASES, DESIGNS, coverage_of, doubted
+from tests.analysis.coverage import (
+    CASES,
+    DESIGNS,
+    coverage_of,
+    doubted,
+    hardest_law,
+    most_doubted,
+)
 from tests.analysis.sweeps import first_passage, minimum_factor, sweep, sweep_at_edge
 
 BATCH_SIZES = 2.0 ** np.arange(0, 16, 2)
@@ -148,6 +155,25 @@ def test_one_in_ten_sweeps_of_the_law_is_doubted_and_most_with_another_exponent(
     assert np.mean([doubted(name, 1.0, 24) for name in DESIGNS]) <= 0.16
     # Were half of 36 curves doubted, none in a thousand would.
     assert np.mean([doubted(name, 0.7, 12) for name in DESIGNS]) >= 0.8
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_no_rule_with_one_false_doubt_in_ten_doubts_more(name):
+    # The likelihood ratio is the best rule between two curves: its share, by draws.
+    curve, law, scatter = hardest_law(name, 0.7)
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, scatter, (20_000, len(law)))
+    ratio = [
+        ((k - law) ** 2 - (k - curve) ** 2).sum(1) for k in (law + noise, curve + noise)
+    ]
+    best = np.mean(ratio[1] > np.quantile(ratio[0], 0.9))
+    assert abs(best - most_doubted(name, 0.7)) < 0.015
+    # No law of a grid is nearer to the curve.
+    sizes = np.asarray(DESIGNS[name]().batch_size, float)
+    c1, c2 = np.meshgrid(np.linspace(0, 14, 281), np.linspace(-3, 2, 101))
+    laws = np.log2(2 ** c1[..., None] / sizes + 2 ** c2[..., None])
+    nearest = np.linalg.norm(laws - curve, axis=-1).min()
+    assert nearest >= 0.999 * np.linalg.norm(law - curve)
 
 
 def unresolved(observe, name, curves=100):
