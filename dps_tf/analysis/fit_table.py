@@ -284,7 +284,11 @@ def curves_of_table(
         names = frame["curve"].astype(str)
     else:
         present = [name for name in curve_key(frame) if name in frame.columns]
-        present += ["goal"] if "goal" in frame.columns else []
+        if "goal" in frame.columns:
+            # A goal that only follows from other columns names nothing.
+            goals = frame.groupby(present, dropna=False) if present else [("", frame)]
+            several = any(rows["goal"].nunique() > 1 for _, rows in goals)
+            present += ["goal"] if several else []
         varying = [n for n in present if frame[n].nunique(dropna=False) > 1]
         if seeds_together:
             varying = [name for name in varying if name != "seed"]
