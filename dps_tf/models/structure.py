@@ -258,6 +258,10 @@ def check_functional(
             raise UserError(f"network {name!r} {problem}: {remedy}.")
 
 
+_FAR, _NEAR = 1e5, 1e-3
+"""Inputs so far from 0 bring each sigmoid, by whatever operations, so near 0 or 1."""
+
+
 def check_logits(model: keras.Model, link: str) -> None:
     """Raises UserError for a network that ends in `link`, which the loss applies."""
     given = [tf.TensorSpec(x.shape, x.dtype) for x in model.inputs]
@@ -270,6 +274,11 @@ def check_logits(model: keras.Model, link: str) -> None:
         inputs = tf.cast(drawn if is_float else np.zeros(shape), given[0].dtype)
         check_link(model.name, concrete.graph.outputs[0], link)
         check_values(model.name, concrete(inputs), link)
+        if is_float and link == "sigmoid":
+            far = np.asarray(concrete(_FAR * inputs), np.float64)
+            is_end = (np.abs(far) < _NEAR) | (np.abs(far - 1) < _NEAR)
+            if is_end.all() and far.max() > 0.5:
+                raise _refusal(model.name, link)
 
 
 def check_link(name: str, outputs: tf.Tensor, link: str) -> None:

@@ -187,6 +187,11 @@ def summed(x):
         ("softmax", layers.Lambda(lambda x: tf.nn.log_softmax(x)), False),
         ("softmax", layers.Dense(3, activation="relu"), False),
         ("sigmoid", layers.Dense(3, activation="sigmoid"), True),
+        ("sigmoid", layers.Lambda(lambda x: 1 / (1 + tf.exp(-x))), True),
+        ("sigmoid", layers.Lambda(lambda x: 0.5 * tf.tanh(0.5 * x) + 0.5), True),
+        ("sigmoid", layers.Dense(3), False),
+        ("sigmoid", layers.Dense(3, activation="relu"), False),
+        ("sigmoid", layers.Dense(3, activation="tanh"), False),
         ("", layers.Dense(3, activation="softmax"), False),
     ],
 )
