@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import os
 import random
+import site
 import sys
 from collections.abc import Iterator
 from types import FrameType
@@ -20,6 +21,7 @@ _LIBRARIES |= {"tensorflow", "tensorflow_model_optimization", "tf_keras", "wrapt
 _THROUGH = {"_collections_abc", "abc", "calendar", "collections", "datetime", "os"}
 _THROUGH |= {"random", "secrets", "threading", "uuid"}
 """Modules of Python through which own code reads; the rest, as `logging`, may."""
+_INSTALLED = tuple(f"{path}{os.sep}" for path in site.getsitepackages())
 _DURATIONS = {"monotonic", "perf_counter", "process_time", "thread_time"}
 _NOISE = "random numbers of the system, as a generator without a seed does"
 _GENERATORS = np.random.Generator, np.random.RandomState, np.random.BitGenerator
@@ -120,5 +122,8 @@ def _own(frame: FrameType | None) -> FrameType | None:
 
 
 def _is_own(frame: FrameType) -> bool:
+    # Installed code may time itself, as hooks of the garbage collector do.
+    if frame.f_code.co_filename.startswith(_INSTALLED):
+        return False
     top = str(frame.f_globals.get("__name__")).partition(".")[0]
     return top not in sys.stdlib_module_names and top not in _LIBRARIES
