@@ -92,7 +92,10 @@ class _Structure:
             # Its configuration holds compiled code, with paths and line numbers.
             parts = layer.function, layer.arguments
             return {**common, "function": self.of_value(parts)}
-        return {**common, "config": self._of_config(layer)}
+        held = {} if _is_library(type(layer)) else vars(layer)
+        own = {name: value for name, value in held.items() if _is_own_function(value)}
+        more = {"held": self.of_value(own)} if own else {}
+        return {**common, "config": self._of_config(layer), **more}
 
     def _of_config(self, value: Any) -> Any:
         try:
@@ -182,6 +185,10 @@ def _is_symbolic(value: Any) -> bool:
         return bool(keras.backend.is_keras_tensor(value))
     except ValueError:  # it is no tensor at all
         return False
+
+
+def _is_own_function(value: Any) -> bool:
+    return inspect.isfunction(value) and not _is_library(value)
 
 
 def _is_library(value: Any) -> bool:
