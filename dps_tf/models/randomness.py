@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from dps_tf._keras import keras
 from dps_tf.core import UserError
+from dps_tf.models.structure import nodes_of
 
 _PHILOX = 1  # value of tf.random.Algorithm.PHILOX in the operations
 _BLOCK = 4  # words of 32 bits per count of the generator
@@ -294,10 +295,7 @@ def check_graph(graph: tf.Graph, model: keras.Model) -> set[str]:
     Raises:
         UserError: the step draws numbers that no seed of the trial decides.
     """
-    described = graph.as_graph_def()
-    nodes = [*described.node]
-    for function in described.library.function:
-        nodes += function.node_def
+    nodes = nodes_of(graph)
     for node in nodes:
         if node.op.startswith(_STATEFUL) or ("seed" in node.attr and _drops(node)):
             raise UserError(

@@ -269,12 +269,25 @@ _FAR, _NEAR = 1e5, 1e-3
 """Inputs so far from 0 bring each sigmoid, by whatever operations, so near 0 or 1."""
 
 
-def check_logits(model: keras.Model, link: str) -> None:
-    """Raises UserError for a network that ends in `link`, which the loss applies."""
+def nodes_of(graph: tf.Graph) -> list[Any]:
+    """Returns the operations of a graph, as messages, those of its functions too."""
+    described = graph.as_graph_def()
+    nodes = [*described.node]
+    for function in described.library.function:
+        nodes += function.node_def
+    return nodes
+
+
+def check_logits(model: keras.Model, link: str) -> set[str]:
+    """Returns the types of a network's operations.
+
+    Raises:
+        UserError: the network ends in `link`, which the loss applies.
+    """
     given = [tf.TensorSpec(x.shape, x.dtype) for x in model.inputs]
+    traced = tf.function(lambda x: model(x, training=False), autograph=False)
+    concrete = traced.get_concrete_function(given[0])
     if link:
-        traced = tf.function(lambda x: model(x, training=False), autograph=False)
-        concrete = traced.get_concrete_function(given[0])
         shape = [n or 8 for n in given[0].shape]
         drawn = np.random.default_rng(0).normal(size=shape)
         is_float = given[0].dtype.is_floating
@@ -286,6 +299,7 @@ def check_logits(model: keras.Model, link: str) -> None:
             is_end = (np.abs(far) < _NEAR) | (np.abs(far - 1) < _NEAR)
             if is_end.all() and far.max() > 0.5:
                 raise _refusal(model.name, link)
+    return {node.op for node in nodes_of(concrete.graph)}
 
 
 def check_link(name: str, outputs: tf.Tensor, link: str) -> None:

@@ -187,7 +187,7 @@ class Program:
         self.network = functional(task.network)
         self.gradual = task.gradual(self.network) if task.gradual else None
         seed_layers(self.network)
-        check_logits(self.network, self.objective.link)
+        operations = check_logits(self.network, self.objective.link)
         self._check_labels(task)
         self._step = self._build_step(task, batch_size)
         is_local = self.optimizer.workers > 1
@@ -201,7 +201,8 @@ class Program:
         self._evaluators: dict[str, Any] = {VALIDATION: self._build_evaluator(goal)}
         self._batches = data.train_batches(batch_size, lanes)
         loop = Loop if lanes == 1 else LaneLoop
-        self._loop = loop(self._workers or self._step, self._replicas, self._batches)
+        step = self._workers or self._step
+        self._loop = loop(step, self._replicas, self._batches, operations)
         self._views: weakref.WeakSet[Packed] = weakref.WeakSet()
         self.traces = 0
         with arguments_alone() if task.is_own else contextlib.nullcontext():

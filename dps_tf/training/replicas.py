@@ -64,6 +64,16 @@ class Replicas:
         # `strategy.run` would pull a compiled function around all replicas.
         return lambda *arguments: alone(*arguments)
 
+    def called(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns a function that a loop within a replica calls, where that pays.
+
+        Without it the function's operations become part of the loop.
+        """
+        if not self._kind.calls_pay or self.uses_xla or not self.loops_inside:
+            return function
+        apart = {"_noinline": True}
+        return tf.function(function, autograph=False, experimental_attributes=apart)
+
     def spread(self, values: Any) -> list[Any]:
         """Returns copies of nested tensors, one for each replica of this process."""
         if self.loops_inside:

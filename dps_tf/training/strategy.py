@@ -228,12 +228,14 @@ class Kind:
         is_compiled: whether XLA compiles whatever runs.
         xla_pays: whether XLA makes more steps a second, see `launch/README.md`.
         lanes_pay: whether small networks make more steps a second in lanes.
+        calls_pay: whether steps do that are called by their loop, see `Loop`.
     """
 
     loops_inside: bool
     is_compiled: bool
     xla_pays: bool
     lanes_pay: bool
+    calls_pay: bool
 
 
 def kind(strategy: tf.distribute.Strategy) -> Kind:
@@ -243,13 +245,15 @@ def kind(strategy: tf.distribute.Strategy) -> Kind:
     True
     """
     devices = [device.upper() for device in strategy.extended.worker_devices]
+    are_cpus = all("CPU" in device for device in devices)
     return Kind(
         # Replicas of a mirrored strategy are threads of this program. Their all-reduce
         # cannot be part of a compiled loop, so the loop runs around `strategy.run`.
         loops_inside=not isinstance(strategy, tf.distribute.MirroredStrategy),
         is_compiled=isinstance(strategy, tf.distribute.TPUStrategy),
         xla_pays=all("GPU" in device for device in devices),
-        lanes_pay=all("CPU" in device for device in devices),
+        lanes_pay=are_cpus,
+        calls_pay=are_cpus,
     )
 
 

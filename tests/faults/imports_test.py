@@ -567,6 +567,21 @@ def test_a_long_table_gives_what_its_two_tables_give(tmp_path, kind):
         ),
         ("batch_size,learning_rate", ",.1,10,.5\n", "has no batch size"),
         (
+            "batch_size,learning_rate",
+            "8,.1,10,.5\n8,.1,20,.4\n,.1,30,.3\n8,.1,40,.2\n",
+            r"changed within a run \(row 3 has no batch_size\)",
+        ),
+        (
+            "batch_size,learning_rate",
+            "8,.1,10,.5\n8,,20,.4\n8,.1,30,.4\n8,.1,40,.4\n",
+            "row 2 has no learning_rate",
+        ),
+        (
+            "batch_size,epoch",
+            "8,1,10,.5\n8,2,20,.4\n8,3,30,.3\n",
+            "leave out columns that count what `step` counts",
+        ),
+        (
             "run,batch_size",
             "a,8,10,.5\na,16,20,.4\n",
             "several values of batch_size",

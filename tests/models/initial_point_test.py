@@ -125,6 +125,16 @@ class InitialPointTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(UserError, "'bare/scale:0'.*add_weight"):
             models.initial_point(model, 0)
 
+    def test_statistics_of_data_are_no_weights(self):
+        layer = keras.layers.Normalization(name="normal")
+        layer.adapt(np.arange(6.0).reshape(3, 2))
+        model = keras.Sequential([keras.Input((2,)), layer, keras.layers.Dense(2)])
+        with self.assertRaisesRegex(UserError, "'normal' .*`adapt`.*as arguments"):
+            models.initial_point(model, 0)
+        given = keras.layers.Normalization(mean=[2.0, 3.0], variance=[2.7, 2.7])
+        model = keras.Sequential([keras.Input((2,)), given, keras.layers.Dense(2)])
+        self.assertLen(models.initial_point(model, 0), 2)
+
     def test_initializer_that_cannot_be_repeated_is_refused(self):
         generator = np.random.default_rng(0)
 

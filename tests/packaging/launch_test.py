@@ -188,3 +188,20 @@ def test_a_further_run_installs_changed_source_without_what_it_needs(machine):
     machine.run(LAUNCH / "quickstart")
     (line,) = machine.installations()[len(installed) :]
     assert "--no-deps" in line
+
+
+@pytest.mark.parametrize(
+    ("slow", "left_out"), [("", "-m not (slow or by_hand) "), ("1", "")]
+)
+@pytest.mark.parametrize("place", ["tests/store", "tests/core/goal_test.py::test_x"])
+def test_a_folder_or_file_of_tests_runs_alone(machine, place, slow, left_out):
+    machine.make_environment()
+    test = machine.run(LAUNCH / "test", place, "-x", CI="", DPS_TF_SLOW=slow)
+    *before, tests = machine.log.read_text().splitlines()
+    cache = machine.environment / "pytest_cache"
+    assert tests == f"pytest -o cache_dir={cache} {left_out}{place} -x"
+    # Nothing is built or checked.
+    assert all(line.startswith("pip ") for line in before)
+    assert test.returncode == 0
+    machine.run(LAUNCH / "test", place, "-x", CI="", DPS_TF_SLOW=slow)
+    assert machine.log.read_text().splitlines() == [*before, tests, tests]

@@ -76,6 +76,19 @@ class TraceTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(counted.call_count, traces)
         self.assertEqual(traces, 1 if goal is None else 2)
 
+    @parameterized.parameters(("simple_cnn", True), ("mlp", False))
+    def test_a_step_with_maxima_over_windows_is_called(self, name, is_called):
+        program = Problem(problems.images(8, 16, 1), name).program()
+        # Within the loop, oneDNN might leave the gradient of a maximum to Eigen.
+        found = [
+            function.attr["_noinline"].b
+            for function in program._run.graph.as_graph_def().library.function
+            if any("Softmax" in node.op for node in function.node_def)
+            and any("MatMul" in node.op for node in function.node_def)
+            and any("grad" in node.name for node in function.node_def)
+        ]
+        self.assertEqual(found, [is_called])
+
     def test_no_steps_at_all_change_nothing(self):
         program = DECAYING.program()
         DECAYING.begin(program)

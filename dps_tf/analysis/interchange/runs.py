@@ -387,7 +387,7 @@ def _runs_of_rows(frame: pd.DataFrame, base: str) -> Iterator[Run]:
     for key, part in groups:
         name = str(key[0]) if keys else f"row {row_number(part, 0)}"
         if not keys:
-            _check_run(part, metrics, by, steps)
+            _check_run(part, metrics, frame[by], steps)
         if base:
             name = f"{base}/{name}" if len(groups) > 1 else base
         rows = part[others].bfill().iloc[0].dropna()
@@ -396,9 +396,12 @@ def _runs_of_rows(frame: pd.DataFrame, base: str) -> Iterator[Run]:
 
 
 def _check_run(
-    part: pd.DataFrame, metrics: Sequence[str], by: Sequence[str], every: Floats
+    part: pd.DataFrame, metrics: Sequence[str], equal: pd.DataFrame, every: Floats
 ) -> None:
-    """Raises UserError for rows, equal in some columns, that may not be one run."""
+    """Raises UserError for rows, equal in some columns, that may not be one run.
+
+    `equal`: these columns, of all rows of the table.
+    """
     rows = f"the run that begins in row {row_number(part, 0)}"
     advice = "add a column `run`, or rename one to it"
     if (part.groupby("step")[list(metrics)].count() > 1).any(axis=None):
@@ -406,9 +409,16 @@ def _check_run(
     steps = np.unique(numbers(part["step"]).dropna())
     gap = np.diff(steps if len(steps) > 1 else every).max(initial=0)
     if len(steps) and steps[0] > max(gap, every[0]):
+        empty = [
+            f"row {row_number(equal[equal[name].isna()], 0)} has no {name}"
+            for name in equal
+            if equal[name].isna().any()
+        ]
+        cause = f" ({' and '.join(empty[:3])})" if empty else ""
         raise UserError(
-            f"{rows} begins at step {steps[0]:g}, as if {' or '.join(by[:5])} changed "
-            f"within a run: {advice}, and name metrics as split/metric."
+            f"{rows} begins at step {steps[0]:g}, as if {' or '.join([*equal][:5])} "
+            f"changed within a run{cause}: {advice}, leave out columns that count what "
+            "`step` counts, and name metrics as split/metric."
         )
 
 
