@@ -169,7 +169,11 @@ def progress_line(cells: Sequence[CellStatus]) -> str:
 def _predicted_left(
     finished: Sequence[CellStatus], waiting: Sequence[CellStatus]
 ) -> Floats | None:
-    """Returns draws of the seconds left, [d]; None without a finished, timed cell."""
+    """Returns draws of the seconds left, [d].
+
+    Returns None without a finished, timed cell, or where a cell has taken longer than
+    every draw says.
+    """
     rows = [
         (cell.curve or cell.name, cell.batch_size, 1, cell.steps, cell.seconds)
         for cell in finished
@@ -186,8 +190,9 @@ def _predicted_left(
     slots = max(cell.slots for cell in waiting)
     spent = np.array([cell.seconds for cell in waiting])
     most = [math.inf if c.seconds_left is None else c.seconds_left for c in waiting]
-    seconds_left = np.minimum(np.maximum(total_seconds - spent, 0) / slots, most)
-    return np.asarray(seconds_left.sum(axis=1), np.float64)
+    left = (total_seconds - spent) / slots
+    left = left[(left > 0).all(axis=1)]  # No waiting cell has ended.
+    return np.minimum(left, most).sum(axis=1) if len(left) else None
 
 
 def _cell_status(files: FileSystem, sweep: SweepReader, name: str) -> CellStatus:

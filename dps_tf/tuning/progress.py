@@ -180,9 +180,10 @@ class StudyProgress:
         if self.sweep is None or self.sweep.slot_seconds is None:
             return ""
         elapsed = time.monotonic() - self._begun
-        low, high = (
-            max(0, end / self._slots - elapsed) for end in self.sweep.slot_seconds
-        )
+        low, high = (end / self._slots - elapsed for end in self.sweep.slot_seconds)
+        if high <= 0:
+            return ", whole sweep later than forecast"
+        low = max(0, low)
         return f", whole sweep {duration(low)} to {duration(high)} left (80 %)"
 
     @property

@@ -22,6 +22,11 @@ from dps_tf.analysis.report import (
 )
 from dps_tf.analysis.report import repeats as report_repeats
 from dps_tf.analysis.report.curves import curves_of
+from dps_tf.analysis.report.recommendation import (
+    MEASURE,
+    RECORDED,
+    recommendations_of,
+)
 from dps_tf.analysis.step_times import recorded_step_times
 from dps_tf.core import CELL_KEY, UserError
 from dps_tf.store import StoredTables
@@ -52,6 +57,22 @@ def test_recorded_step_times_are_medians_of_seconds_over_steps():
     trials = tables.trials.groupby(["batch_size", "sparsity"], sort=False)["trial"]
     assert times["seconds"].to_list() == pytest.approx(0.25 * (trials.median() + 1))
     assert len(times) == len(tables.results) and set(times["devices"]) == {1}
+
+
+@pytest.mark.parametrize("full", [8, 64])
+def test_a_report_says_which_batch_size_to_use_where_times_are_known(full):
+    sizes = (16, 32, 64, 128, 256, 512)
+    tables = make(dataclasses.replace(SMALL, batch_sizes=sizes))
+    untimed = dataclasses.replace(tables, work=tables.work[:0])
+    assert recommendations_of(context_of(untimed)) == (MEASURE,)
+    work = work_of(tables, 1.0)
+    is_time = work["quantity"] == "seconds"
+    work.loc[is_time, "value"] *= 1 + work["batch_size"].astype(float) / full
+    (said,) = recommendations_of(context_of(dataclasses.replace(tables, work=work)))
+    k_star = tables.results.set_index("batch_size")["steps_to_result"]
+    seconds = k_star * (1 + k_star.index.to_numpy(float) / full)
+    assert f": Train with batch size {seconds.idxmin()} on" in said
+    assert RECORDED in said
 
 
 # Pairs of pruned and dense networks.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -255,6 +256,9 @@ def test_time_left_of_a_sweep_counts_cells_that_run_and_those_that_wait():
     assert low < 25 + steps[256] / 10 / 2 < high < 3 * low
     nearly = progress_line([*finished, runs])
     assert nearly.startswith("4 of 5 cells finished; about 25 s left")
+    late = dataclasses.replace(runs, seconds=1e6)  # than forecast in every draw
+    told = "4 of 5 cells finished; at most 25 s left"
+    assert progress_line([*finished, late]) == told
     assert progress_line(finished) == "4 of 4 cells finished"
 
 

@@ -72,15 +72,22 @@ def test_line_tells_how_the_race_stands(clock):
     assert "3 s left" in line
 
 
-def test_line_tells_when_the_whole_sweep_ends(clock):
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (20.0, "whole sweep 40 s to 3 min left (80 %)"),
+        (70.0, "whole sweep 0 s to 2 min 10 s left (80 %)"),
+        (201.0, "whole sweep later than forecast"),
+    ],
+)
+def test_line_tells_when_the_whole_sweep_ends(clock, seconds, told):
     stream = io.StringIO()
     bar = StudyProgress("tiny", RULE, stream=stream)
     bar.sweep = Forecast([1.0], (120.0, 400.0))
     bar.update(plan(KNOWN, RULE), KNOWN, 2)
-    clock[0] += 20.0
+    clock[0] += seconds
     bar.update(plan(KNOWN, RULE), KNOWN, 2)
-    # In two slots, 20 s of which have gone.
-    told = "whole sweep 40 s to 3 min left (80 %)"
+    # In two slots.
     assert stream.getvalue().splitlines()[-1].endswith(told)
 
 
