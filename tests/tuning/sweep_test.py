@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import tempfile
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from unittest import mock
 
 import pytest
 
+from dps_tf.cli.sweep_run import SweepRun
 from dps_tf.core import StudyResult, SweepSpecification, TrialResult, UserError
 from dps_tf.store import (
     LocalFiles,
@@ -230,3 +233,20 @@ def test_failures_are_told_with_the_cause_of_the_first(tmp_path):
     )
     mended = launch(tmp_path, [study], SyntheticRunner(TRIALS)).ran[name]
     assert mended.decided and [t.end_step for t in mended.trials] == [30, 30, 15]
+
+
+def test_a_failed_trial_is_tried_as_often_as_is_said(tmp_path, capsys):
+    tried = set()
+
+    def burst(trial: int, step: int) -> None:
+        if trial == 2:
+            tried.add(start)
+            raise ValueError("no memory")
+
+    study = study_of(SMALL, search_mode="exhaustive")
+    teller = mock.create_autospec(SweepRun, instance=True)
+    for start in range(5):
+        outcome = launch(tmp_path, [study], SyntheticRunner(TRIALS, before_slice=burst))
+        SweepRun.print_outcome(teller, outcome)
+    (said,) = {*re.findall(r"tries a trial (.+) times", capsys.readouterr().err)}
+    assert tried == {*range(int(said))}
