@@ -238,7 +238,7 @@ def test_failures_are_told_with_the_cause_of_the_first(tmp_path):
 def test_a_failed_trial_is_tried_as_often_as_is_said(tmp_path, capsys):
     tried = set()
 
-    def burst(trial: int, step: int) -> None:
+    def burst(start: int, trial: int, step: int) -> None:
         if trial == 2:
             tried.add(start)
             raise ValueError("no memory")
@@ -246,7 +246,8 @@ def test_a_failed_trial_is_tried_as_often_as_is_said(tmp_path, capsys):
     study = study_of(SMALL, search_mode="exhaustive")
     teller = mock.create_autospec(SweepRun, instance=True)
     for start in range(5):
-        outcome = launch(tmp_path, [study], SyntheticRunner(TRIALS, before_slice=burst))
+        runner = SyntheticRunner(TRIALS, before_slice=partial(burst, start))
+        outcome = launch(tmp_path, [study], runner)
         SweepRun.print_outcome(teller, outcome)
     (said,) = {*re.findall(r"tries a trial (.+) times", capsys.readouterr().err)}
     assert tried == {*range(int(said))}
