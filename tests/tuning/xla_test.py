@@ -22,7 +22,7 @@ VALUES = {"sweep.batch_sizes": (16,), "workload.points": 2, "workload.step_budge
 
 def on_gpus(monkeypatch):
     """Lets a sweep take its devices for GPUs."""
-    gpus = strategies.Kind(True, False, xla_pays=True, lanes_pay=False)
+    gpus = strategies.Kind(True, False, True, lanes_pay=False, calls_pay=False)
     monkeypatch.setattr(strategies, "kind", lambda strategy: gpus)
 
 
