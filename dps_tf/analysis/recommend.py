@@ -251,8 +251,9 @@ def recommend(
         check_positive("deadline", deadline)
     devices = whole("devices", devices)
     own = step_time_model(step_times, devices)
-    least = measured_devices(step_times)[0]
-    fewer = [2**i for i in range(64) if least <= 2**i < devices]
+    known = measured_devices(step_times)
+    counts = {n for n in (*known, *(2**i for i in range(64))) if known[0] <= n}
+    fewer = sorted(n for n in counts if n < devices)
     models = [step_time_model(step_times, n) for n in fewer]
     models = [*(model for model in models if not model.misfit), own]
     candidates, choices, unmet = pd.DataFrame(), pd.DataFrame(columns=_CHOICE), ""

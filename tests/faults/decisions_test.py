@@ -56,6 +56,25 @@ def test_free_devices_cost_nothing_and_others_their_price(free, price):
     assert "money" in str(found)
 
 
+@pytest.mark.parametrize(
+    ("measured", "asked", "least"), [((3, 6), 12, 3), ((3, 4), 4, 3), ((1, 3), 4, 3)]
+)
+def test_devices_that_were_measured_are_candidates(measured, asked, least):
+    """The cheapest number of devices need not be a power of two."""
+    tables = [
+        times(n, [n * b for b in (16, 64, 256)], price=1.0 if n == least else 9.0 * n)
+        for n in measured
+    ]
+    found = recommend(POINTS, pd.concat(tables, ignore_index=True), asked)
+    cheapest = found.choices.set_index("choice").loc["cheapest"]
+    sizes = least * 2.0 ** np.arange(12)
+    sizes = sizes[(sizes >= SIZES.min() / 4) & (sizes <= SIZES.max() * 4)]
+    seconds = (C1 / sizes + C2) * (LATENCY + sizes / least / THROUGHPUT)
+    assert cheapest["devices"] == least
+    assert cheapest["batch_size"] == sizes[np.argmin(seconds)]
+    assert cheapest["cost"] == pytest.approx(seconds.min() / 3600, rel=0.02)
+
+
 def test_without_a_price_the_cost_is_seconds_times_devices():
     found = recommend(POINTS, times(), 8)
     rows = found.candidates
