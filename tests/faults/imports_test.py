@@ -21,7 +21,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from dps_tf.analysis.interchange.event_files import from_tensorboard
 from dps_tf.analysis.interchange.optuna_studies import from_optuna, load_optuna
-from dps_tf.analysis.interchange.run_tables import read_runs
+from dps_tf.analysis.interchange.run_tables import Runs, read_runs
 from dps_tf.analysis.interchange.runs import Run, from_keras, from_rows, runs_of
 from dps_tf.analysis.interchange.sweep import write_runs
 from dps_tf.analysis.loading import load
@@ -313,6 +313,34 @@ def test_the_direction_of_a_study_is_read_and_not_contradicted(tmp_path, directi
     check_sentence(refusal.value)
     row, _ = written(runs, tmp_path, Goal("validation/q", 0.5, direction))
     assert row["steps_to_result"] == {"minimize": 10, "maximize": 20}[direction]
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("step", pd.to_datetime(["2020-01-01", "2020-01-02"])),
+        ("step", pd.to_timedelta([10, 20], unit="s")),
+        (METRIC, [0.5 + 0j, 0.05 + 3j]),
+    ],
+)
+def test_what_numpy_would_make_a_number_of_is_refused(tmp_path, column, values):
+    """A time would be its nanoseconds, and a complex number its real part."""
+    table = pd.DataFrame({"trial": [0, 0], "step": [10, 20], METRIC: [0.5, 0.05]})
+    trials = {"trial": [0], "workload": "w", "optimizer": "sgd", "batch_size": 8}
+    runs = Runs(pd.DataFrame(trials), table.assign(**{column: values}))
+    with pytest.raises(UserError, match=f"{column} in row 1 is .*must be a number"):
+        write_runs(runs, tmp_path / "s", Goal(METRIC, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("separator", "encoding", "said"),
+    [(";", "utf-8", "by ';'"), ("\t", "utf-8", "by '.t'"), (",", "utf-16", "as UTF-8")],
+)
+def test_tables_of_other_forms_are_named(tmp_path, separator, encoding, said):
+    text = f"run,batch_size,step,{METRIC}\na,8,10,0.05\n".replace(",", separator)
+    (tmp_path / "runs.csv").write_text(text, encoding)
+    with pytest.raises(UserError, match=said):
+        from_rows(tmp_path / "runs.csv")
 
 
 def test_a_journal_of_optuna_is_read_and_not_written_to(tmp_path):

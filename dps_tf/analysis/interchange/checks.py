@@ -165,8 +165,11 @@ def checked_numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
     Raises:
         UserError: a value that is no number.
     """
-    if pd.api.types.is_bool_dtype(frame[name]) and len(frame):
-        _number(f"{name} in {_row(frame, 0)}", bool(frame[name].iloc[0]))
+    # NumPy makes floats of these: of a time its nanoseconds, say.
+    if getattr(frame[name].dtype, "kind", "O") in "bcmM" and len(frame):
+        is_bool = pd.api.types.is_bool_dtype(frame[name])
+        first = frame[name].iloc[0]
+        _number(f"{name} in {_row(frame, 0)}", bool(first) if is_bool else first)
     try:
         return frame[name].to_numpy(np.float64, na_value=np.nan)
     except (TypeError, ValueError, OverflowError):
@@ -200,7 +203,7 @@ def _check_metric(name: str) -> None:
 
 
 def _number(name: str, value: Any) -> float:
-    is_number = isinstance(value, (int, float, np.number))
+    is_number = isinstance(value, (int, float, np.integer, np.floating))
     if isinstance(value, (bool, np.bool_)) or not is_number:
         raise UserError(f"{name} is {_shown(value)}; it must be a number.")
     return float(value)

@@ -13,6 +13,7 @@ import errno
 import io
 import json
 import os
+import re
 import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -108,7 +109,7 @@ def read_csv(
     data = read_bytes(Path(path), LARGEST_TABLE, follow)
     try:
         if b"\0" in data:
-            raise ValueError("it holds a NUL byte")
+            raise ValueError("it holds a NUL byte; if it is UTF-16, save it as UTF-8")
         names, places = _checked_header(path, data.decode("utf-8-sig"))
         types = {name: str for name in names if is_axis(name) or name == "steps_bound"}
         frame: pd.DataFrame = pd.read_csv(
@@ -146,6 +147,11 @@ def _checked_header(path: str | Path, text: str) -> tuple[list[str], list[int]]:
         if len(row) < 2 and not "".join(row).strip():
             continue  # pandas passes over empty lines too
         names = names or row
+        if len(names) == 1 and (other := re.search("[;\t|]", names[0])):
+            raise UserError(
+                f"{str(path)!r} separates columns by {other[0]!r}: save it with "
+                "commas, and with points in decimals."
+            )
         places.append(place)
         if len(row) != len(names):
             raise UserError(
