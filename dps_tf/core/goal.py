@@ -62,20 +62,26 @@ def direction_of(metric: str, given: str = "", stated: str = "") -> str:
         stated: direction that the source of the metric states, or "".
 
     Raises:
-        UserError: the source states another direction than the user, or nobody states
-            one and the name does not tell.
+        UserError: the source states another direction than the user or the name, unless
+            these two agree; or nobody states one and the name does not tell.
 
     >>> direction_of("test/top_5_accuracy"), direction_of("validation/loss")
     ('maximize', 'minimize')
     >>> direction_of("validation/score", stated="maximize")
     'maximize'
     """
-    if given and stated and given != stated:
+    told = _told_by(metric)[0]
+    if stated and not given and told not in ("", stated):
+        raise UserError(
+            f"the source states to {stated}, and by its name {metric} is to "
+            f"{told}: give the direction that its values have."
+        )
+    if given and stated and given not in (stated, told):
         raise UserError(
             f"the direction of {metric} is given as {given!r}, and its source states "
             f"{stated!r}: leave the direction out, or correct it."
         )
-    direction = given or stated or _told_by(metric)[0]
+    direction = given or stated or told
     if not direction:
         raise UserError(
             f"the direction of a goal on {metric} is missing, and the name does not "

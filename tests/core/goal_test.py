@@ -225,11 +225,16 @@ def test_a_direction_that_no_name_tells_is_asked_for(name):
 
 
 def test_a_source_states_a_direction_and_a_user_agrees_or_is_told():
-    for name, stated in (("score", "maximize"), ("f1", "maximize"), ("f1", "minimize")):
+    for name, stated in (("score", "maximize"), ("f1", "maximize"), ("q", "minimize")):
         assert direction_of(f"a/{name}", stated=stated) == stated
         assert direction_of(f"a/{name}", stated, stated) == stated
     with pytest.raises(UserError, match="'minimize', and its source states 'maximize'"):
         direction_of("a/f1", "minimize", "maximize")
+    # Optuna's studies minimize unless told otherwise, whatever is reported.
+    with pytest.raises(UserError, match="by its name a/f1 is to maximize: give the"):
+        direction_of("a/f1", stated="minimize")
+    for direction in ("minimize", "maximize"):
+        assert direction_of("a/f1", direction, "minimize") == direction
 
 
 @pytest.mark.parametrize("name", ["accuracy", "top_5_error", "f1_score", "r_squared"])

@@ -308,11 +308,21 @@ def test_the_direction_of_a_study_is_read_and_not_contradicted(tmp_path, directi
     )
     assert runs.direction == direction
     other = {"minimize": "maximize", "maximize": "minimize"}[direction]
-    with pytest.raises(UserError, match=f"states to {direction}") as refusal:
+    with pytest.raises(UserError, match=f"states {direction!r}") as refusal:
         write_runs(runs, tmp_path / "s", Goal("validation/q", 0.5, other))
     check_sentence(refusal.value)
     row, _ = written(runs, tmp_path, Goal("validation/q", 0.5, direction))
     assert row["steps_to_result"] == {"minimize": 10, "maximize": 20}[direction]
+
+
+def test_a_study_that_minimizes_reports_what_is_to_be_maximized(tmp_path):
+    """By default a study minimizes, and its last value may be another number."""
+    study = study_of([[(10, 0.5), (20, 0.95)]])
+    runs = from_optuna(
+        study, "validation/accuracy", steps_per_report=1, first_report=1, batch_size=8
+    )
+    row, _ = written(runs, tmp_path, Goal("validation/accuracy", 0.9))
+    assert row["steps_to_result"] == 20
 
 
 @pytest.mark.parametrize(

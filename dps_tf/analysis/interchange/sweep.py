@@ -34,6 +34,7 @@ from dps_tf.core import (
     Goal,
     UserError,
     crossings,
+    direction_of,
     trial_outcome,
 )
 from dps_tf.store import (
@@ -102,11 +103,8 @@ def write_runs(
     """
     with named(runs.origin):
         require_metric(runs.evaluations, goal.metric)
-        if runs.direction not in ("", goal.direction):
-            raise UserError(
-                f"the source states to {runs.direction}, and the goal is {goal}: "
-                f"{runs.direction} it."
-            )
+        # What a study states is of its last value, and may not be of its reports.
+        direction_of(goal.metric, goal.direction, runs.direction)
     cells = []
     by_name = runs.trials["trial"] if runs.trials.index.name == "run" else pd.Series()
     names = {number: str(name) for name, number in by_name.items()}
