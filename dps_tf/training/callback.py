@@ -110,6 +110,7 @@ class StepsToResult(keras.callbacks.Callback):
         self._optimizer: Any = None
         self._sums: Any = None
         self._before = (0.0, 0.0)
+        self._scale = 0.0
         self.curve: list[dict[str, float]] = []
         self._watch = GoalWatch(goal)
         self.diverged_step: int | None = None
@@ -138,10 +139,12 @@ class StepsToResult(keras.callbacks.Callback):
         model = self.model
         counter = getattr(model, "_steps_per_execution", None)  # tf_keras
         counter = getattr(model, "steps_per_execution", counter)  # Keras 3
-        steps = 1 if counter is None else int(tf.convert_to_tensor(counter))
+        steps = 1 if counter is None else counter  # Keras 3 knows "auto", too
+        if not isinstance(steps, str):
+            steps = int(tf.convert_to_tensor(steps))
         if steps != 1:
             raise UserError(
-                f"the model is compiled with steps_per_execution={steps}: use 1, "
+                f"the model is compiled with steps_per_execution={steps!r}: use 1, "
                 "because StepsToResult has to see every step."
             )
         if getattr(model, "optimizer", None) is None:
@@ -152,6 +155,12 @@ class StepsToResult(keras.callbacks.Callback):
         made = _number(model.optimizer.iterations)
         if self._optimizer is None:
             self._first = made
+            if made:
+                print(
+                    f"note: the optimizer has made {made} updates before, and "
+                    "StepsToResult counts from here on: add them if its weights come "
+                    "from an earlier part of this run."
+                )
         elif model.optimizer is not self._optimizer:
             self._first = -self._step
         self._optimizer = model.optimizer
@@ -167,10 +176,14 @@ class StepsToResult(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Notes the sums of Keras's mean loss, which others may have reset."""
         self._before = self._loss_sums()
+        self._scale = self._loss_scale()[0]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Counts an update, evaluates at the interval, and stops at the goal."""
         before = self._step
+        scale, counter = self._loss_scale()
+        if counter == 0 and scale <= self._scale:
+            self._first += 1  # tf_keras counts an update that it has left out
         self._step = _number(self.model.optimizer.iterations) - self._first
         mean = float((logs or {}).get("loss", 0.0))
         if not math.isfinite(mean):
@@ -205,6 +218,13 @@ class StepsToResult(keras.callbacks.Callback):
         ):
             return math.nan
         return (total - self._before[0]) / (count - self._before[1])
+
+    def _loss_scale(self) -> tuple[float, int]:
+        """Returns (scale, steps since it has changed) of tf_keras; (0, -1) for none."""
+        counter = getattr(self.model.optimizer, "dynamic_counter", None)
+        if counter is None:
+            return 0.0, -1
+        return _number(self.model.optimizer.loss_scale), _number(counter)
 
     def _loss_sums(self) -> tuple[float, float]:
         """Returns (sum of losses, examples) of Keras's mean so far; (0, 0) for none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 
 import numpy as np
 import pytest
@@ -189,6 +190,50 @@ def test_mixed_precision_evaluates(policy):
     finally:
         tf_keras.mixed_precision.set_global_policy("float32")
     assert found.curve and np.isfinite([r["train/loss"] for r in found.curve]).all()
+
+
+@KERAS
+def test_an_update_that_overflows_is_none(keras):
+    """A scale of 2^40 is halved until float16 holds the gradients."""
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        scaled = getattr(keras.mixed_precision, "LossScaleOptimizer", None)
+        optimizer = (scaled or keras.optimizers.LossScaleOptimizer)(
+            keras.optimizers.SGD(0.1), initial_scale=2.0**40
+        )
+        weights = []
+
+        class Noting(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                weights.append(np.concatenate([w.ravel() for w in model.get_weights()]))
+
+        model = model_of(keras, optimizer)
+        own = dps_tf.StepsToResult(X, Y, NEVER, 1)
+        for _ in range(2):
+            callbacks = [own, Noting()]
+            model.fit(X, Y, 4, 8, callbacks=callbacks, verbose=0, shuffle=False)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    updates = sum((a != b).any() for a, b in itertools.pairwise(weights))
+    assert 16 < updates < len(weights) - 16
+    assert [row["step"] for row in own.curve] == list(range(1, updates + 1))
+
+
+@KERAS
+def test_updates_before_the_callback_are_named(keras, capsys):
+    model = model_of(keras)
+    model.fit(X, Y, 4, verbose=0)
+    assert [row["step"] for row in watched(model).curve] == list(range(1, 7))
+    assert "note: the optimizer has made 6 updates before" in capsys.readouterr().out
+    watched(model_of(keras))
+    assert "note" not in capsys.readouterr().out
+
+
+def test_steps_per_execution_that_keras_chooses_is_refused():
+    model = model_of(keras3)
+    model.steps_per_execution = "auto"
+    with pytest.raises(UserError, match="steps_per_execution='auto': use 1"):
+        watched(model)
 
 
 @KERAS
