@@ -84,6 +84,11 @@ def build(
     if token_bytes is not None and reads is not None and "token_bytes" in reads:
         given.setdefault("token_bytes", token_bytes)
     objective = OBJECTIVES[name](**OBJECTIVES.resolve(name, given))
+    if not isinstance(objective, Objective):
+        raise UserError(
+            f"objective {name!r} is a {type(objective).__name__}: its function must "
+            "return an Objective."
+        )
     if not more:
         return objective
     metrics = (*objective.metrics, *(METRICS[metric]() for metric in more))

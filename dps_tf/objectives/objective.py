@@ -18,7 +18,15 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core import NOT_NEGATIVE, Argument, Goal, Reads, UserError, near_matches
+from dps_tf.core import (
+    NOT_NEGATIVE,
+    Argument,
+    Goal,
+    Reads,
+    UserError,
+    near_matches,
+    on_one_line,
+)
 from dps_tf.objectives.metric import Metric, Sums, check_sums, one_per_label
 
 Metaparameters = Mapping[str, Any]
@@ -71,6 +79,11 @@ class Objective:
             allowed = near_matches(str(self.labels), _TAKEN)
             raise UserError(
                 f"labels of an objective are no {self.labels!r}: {allowed}."
+            )
+        if not isinstance(self.metrics, tuple | list):
+            raise UserError(
+                f"metrics of an objective are a {type(self.metrics).__name__}: give a "
+                "tuple, as (mean_loss('error'),)."
             )
         names = [metric.name for metric in self.metrics]
         if "loss" in names:
@@ -253,7 +266,16 @@ class Objective:
     def _losses(
         self, labels: tf.Tensor, outputs: tf.Tensor, metaparameters: Metaparameters
     ) -> tf.Tensor:
-        losses = self.loss(labels, outputs, metaparameters)
+        try:
+            losses = self.loss(labels, outputs, metaparameters)
+        except KeyError as error:
+            if error.args[0] in metaparameters or not isinstance(error.args[0], str):
+                raise
+            raise UserError(
+                f"the loss reads {error} of its metaparameters, which hold what a "
+                "point has, and nothing in evaluation: declare it in `metaparameters` "
+                "of the Objective, and read it by .get with a default."
+            ) from error
         one_per_label("the loss of the objective", losses, labels, tf.float32)
         return losses
 
@@ -358,11 +380,24 @@ class Objective:
 
 
 def _value(metric: Metric, sums: Mapping[str, Any]) -> float:
-    # A metric has no value on a split without positions for it.
     try:
-        return float(metric.value(sums))
-    except ZeroDivisionError:
+        value = metric.value(sums)
+    except ZeroDivisionError:  # it has none on a split without positions for it
         return math.nan
+    except KeyError as error:
+        if error.args[0] in sums:
+            raise
+        raise UserError(
+            f"metric {metric.name!r} reads the sum {error}, and it has "
+            f"{', '.join(map(repr, sums))}: change its value or its sums."
+        ) from error
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"metric {metric.name!r} is {on_one_line(repr(value))}: its value must "
+            "return one number."
+        ) from error
 
 
 def _one_each(weights: Callable[[tf.Tensor], tf.Tensor]) -> Any:

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+import dps_tf
 from dps_tf.core import UserError
 from dps_tf.models import check_functional
 from dps_tf.objectives import Metric, Objective, build, fractions, merge
@@ -261,3 +262,36 @@ def test_a_loss_without_a_gradient_is_named_with_the_weight():
     held = DeviceData(task.dataset, problems.one_device())
     with pytest.raises(UserError, match="has no gradient for .*kernel"):
         Program(task, held, 16)
+
+
+NO_NUMBERS = {
+    "nothing": (lambda sums: None, "'q' is None: its value must return one number"),
+    "complex": (lambda sums: 1j, "'q' is 1j"),
+    "two": (lambda sums: np.ones(2), r"'q' is array\(\[1., 1.\]\)"),
+    "misspelt": (lambda sums: sums["rigth"], "reads the sum 'rigth', .*'right'"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_NUMBERS)
+def test_a_metric_is_one_number(kind):
+    value, message = NO_NUMBERS[kind]
+    metric = Metric("q", value, lambda y, o, w: {"right": tf.reduce_sum(w)})
+    objective = Objective(lambda y, o, m: each(y, o), (metric,))
+    sums = objective.sums(tf.zeros(4, tf.int32), tf.zeros([4, 3]), tf.ones(4, tf.bool))
+    with pytest.raises(UserError, match=message):
+        objective.values("validation", tf.nest.map_structure(np.asarray, sums))
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_metaparameter_that_the_loss_lacks_is_named(use):
+    objective = Objective(lambda y, o, m: each(y, o) / m["heat"], PLAIN.metrics)
+    with pytest.raises(UserError, match="loss reads 'heat' .* by .get with a default"):
+        USES[use](objective, tf.zeros(16, tf.int32), tf.zeros([16, 3]))
+
+
+def test_what_makes_an_objective_returns_one_and_its_metrics_are_several():
+    dps_tf.register_objective("three of a test", lambda: 3)
+    with pytest.raises(UserError, match="is a int: its function must return an Obj"):
+        build("three of a test")
+    with pytest.raises(UserError, match="metrics of an objective are a Metric: give a"):
+        Objective(lambda y, o, m: each(y, o), PLAIN.metrics[0])
