@@ -86,6 +86,11 @@ class Source:
                     "with a row for each example: write a tf.data.Dataset or a "
                     "generator once, by data.stored_once."
                 )
+            if 0 in value.shape[1:]:
+                raise UserError(
+                    f"the {name} of a Source are of shape {list(value.shape)}, without "
+                    "a number in an example: give at least one."
+                )
 
     def examples(
         self, indices: np.ndarray | None = None, split: Given | None = None

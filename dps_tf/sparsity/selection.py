@@ -72,11 +72,19 @@ def choose(
     """Returns the float32 masks of a registered selection.
 
     Raises:
-        UserError: a score is NaN, or nothing at all would be kept.
+        UserError: a score is NaN, what is returned are no masks, or nothing at all
+            would be kept.
     """
     _check_scores(candidates.scores)
-    masks = SELECTIONS[name](candidates, sparsity, **arguments)
-    masks = [np.asarray(mask, np.float32) for mask in masks]
+    found = SELECTIONS[name](candidates, sparsity, **arguments)
+    masks = [np.asarray(m, np.float32) for m in (() if found is None else found)]
+    shapes = [np.shape(score) for score in candidates.scores]
+    are_shaped = [mask.shape for mask in masks] == shapes
+    if not are_shaped or not all(np.isin(mask, (0, 1)).all() for mask in masks):
+        raise UserError(
+            f"selection {name!r} must return an array of zeros and ones for each of "
+            f"{len(shapes)} scores, of shapes {shapes}: change what it returns."
+        )
     _check_kept(masks, sparsity)
     return masks
 

@@ -288,3 +288,9 @@ def test_a_source_of_known_length_is_read_to_its_end(tmp_path):
 def test_what_is_stored_are_pairs(example, tmp_path):
     with pytest.raises(UserError, match="no pair"):
         stored_once(tmp_path / "set", lambda: [example])
+
+
+@pytest.mark.parametrize("shape", [(8, 0), (8, 3, 0)])
+def test_examples_without_a_number_are_refused(shape):
+    with pytest.raises(UserError, match="inputs of a Source are of shape .*without"):
+        data.Source(np.zeros(shape, np.float32), np.arange(8) % 2, 2, 2)

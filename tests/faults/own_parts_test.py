@@ -24,6 +24,7 @@ from dps_tf.core import (
     Range,
     UserError,
 )
+from dps_tf.sparsity.selection import choose
 from tests import interpreter
 
 WRONG_RATES = {
@@ -369,3 +370,25 @@ def test_a_sparsity_out_of_reach_ends_a_sweep_before_its_first_cell(
     [line] = done.stderr.splitlines()
     assert sentence in line
     assert "cell 1 of 2" not in done.stdout
+
+
+NO_MASKS = {
+    "halves": lambda scores: [np.full(s.shape, 0.5) for s in scores],
+    "twos": lambda scores: [2 * (s > 1) for s in scores],
+    "NaN": lambda scores: [np.full(s.shape, np.nan) for s in scores],
+    "transposed": lambda scores: [(s > 1).T for s in scores],
+    "too few": lambda scores: [s > 1 for s in scores][:-1],
+    "nothing": lambda scores: None,
+}
+
+
+@pytest.mark.parametrize("kind", NO_MASKS)
+def test_a_selection_returns_zeros_and_ones(kind):
+    """A mask of halves would halve the weights, and prune none."""
+    name = next(NAMES)
+    selection = lambda candidates, sparsity: NO_MASKS[kind](candidates.scores)  # noqa: E731
+    dps_tf.register_selection(name, selection)
+    scores = [np.arange(6.0).reshape(2, 3), np.arange(4.0)]
+    candidates = sparsity.Candidates(scores, ["kernel"] * 2, None)
+    with pytest.raises(UserError, match=f"{name!r} must return .* zeros and ones"):
+        choose(name, candidates, 0.5, {})
