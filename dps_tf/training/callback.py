@@ -89,7 +89,7 @@ class StepsToResult(keras.callbacks.Callback):
         if len(inputs) != len(labels) or len(labels) == 0:
             raise UserError(
                 f"validation has {len(inputs)} inputs and {len(labels)} labels: give "
-                "one label per input, at least one."
+                "one array of inputs, at least one, and a label for each."
             )
         self.goal = goal
         self.schedule = EvaluationSchedule(whole("interval", interval))
@@ -193,7 +193,8 @@ class StepsToResult(keras.callbacks.Callback):
         if self._step != before + 1:
             raise UserError(
                 f"the optimizer made {self._step - before} updates in one batch: make "
-                "one, because StepsToResult has to see every step."
+                "one, because StepsToResult has to see every step, and list a callback "
+                "that restores the optimizer before it."
             )
         if self.diverged_step is None and self._step % self.schedule.interval == 0:
             self._evaluate(self._batch_loss(mean))

@@ -127,6 +127,26 @@ def test_updates_between_two_fits_are_not_passed_over(keras):
         watched(model, callback=own)
 
 
+@KERAS
+def test_a_callback_that_restores_the_optimizer_comes_first(keras):
+    class Restores(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            self.model.optimizer.iterations.assign(12)
+
+    model, own = model_of(keras), dps_tf.StepsToResult(X, Y, NEVER, 1)
+    with pytest.raises(UserError, match="made 13 updates in one batch: .* before it"):
+        model.fit(X, Y, 4, verbose=0, callbacks=[own, Restores()])
+    model, own = model_of(keras), dps_tf.StepsToResult(X, Y, NEVER, 1)
+    model.fit(X, Y, 4, verbose=0, callbacks=[Restores(), own])
+    assert [row["step"] for row in own.curve] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("several", [[X, X], (X, X), {"a": X, "b": X}])
+def test_a_callback_takes_one_array_of_inputs(several):
+    with pytest.raises(UserError, match="2 inputs and 22 labels: give one array"):
+        dps_tf.StepsToResult(several, Y, NEVER, 1)
+
+
 @pytest.mark.parametrize("wrong", [0, -3, 3.5, "3", True])
 def test_numbers_of_steps_are_whole(wrong):
     for name in ("interval", "step_budget", "evaluation_batch_size"):
