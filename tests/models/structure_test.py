@@ -177,28 +177,32 @@ def summed(x):
 @pytest.mark.parametrize(
     ("link", "last", "is_refused"),
     [
-        ("softmax", layers.Dense(3, activation="softmax"), True),
-        ("softmax", layers.Softmax(), True),
-        ("softmax", layers.Activation("softmax"), True),
-        ("softmax", layers.Dense(3), False),
-        ("softmax", layers.Dense(3, activation="sigmoid"), False),
-        ("softmax", layers.Lambda(lambda x: tf.nn.softmax(x) * 1.0), True),
-        ("softmax", layers.Lambda(lambda x: exponential(x) / summed(x)), True),
-        ("softmax", layers.Lambda(lambda x: tf.nn.log_softmax(x)), False),
-        ("softmax", layers.Dense(3, activation="relu"), False),
-        ("sigmoid", layers.Dense(3, activation="sigmoid"), True),
-        ("sigmoid", layers.Lambda(lambda x: 1 / (1 + tf.exp(-x))), True),
-        ("sigmoid", layers.Lambda(lambda x: 0.5 * tf.tanh(0.5 * x) + 0.5), True),
-        ("sigmoid", layers.Dense(3), False),
-        ("sigmoid", layers.Dense(3, activation="relu"), False),
-        ("sigmoid", layers.Dense(3, activation="tanh"), False),
-        ("", layers.Dense(3, activation="softmax"), False),
+        ("softmax", lambda: layers.Dense(3, activation="softmax"), True),
+        ("softmax", lambda: layers.Softmax(), True),
+        ("softmax", lambda: layers.Activation("softmax"), True),
+        ("softmax", lambda: layers.Dense(3), False),
+        ("softmax", lambda: layers.Dense(3, activation="sigmoid"), False),
+        ("softmax", lambda: layers.Lambda(lambda x: tf.nn.softmax(x) * 1.0), True),
+        ("softmax", lambda: layers.Lambda(lambda x: exponential(x) / summed(x)), True),
+        ("softmax", lambda: layers.Lambda(lambda x: tf.nn.log_softmax(x)), False),
+        ("softmax", lambda: layers.Dense(3, activation="relu"), False),
+        ("sigmoid", lambda: layers.Dense(3, activation="sigmoid"), True),
+        ("sigmoid", lambda: layers.Lambda(lambda x: 1 / (1 + tf.exp(-x))), True),
+        (
+            "sigmoid",
+            lambda: layers.Lambda(lambda x: 0.5 * tf.tanh(0.5 * x) + 0.5),
+            True,
+        ),
+        ("sigmoid", lambda: layers.Dense(3), False),
+        ("sigmoid", lambda: layers.Dense(3, activation="relu"), False),
+        ("sigmoid", lambda: layers.Dense(3, activation="tanh"), False),
+        ("", lambda: layers.Dense(3, activation="softmax"), False),
     ],
 )
 def test_probabilities_are_not_taken_for_logits(link, last, is_refused):
     for model in (
-        keras.Sequential([keras.Input((2,)), layers.Dense(3), last]),
-        keras.Model(inputs := keras.Input((2,)), last(layers.Dense(3)(inputs))),
+        keras.Sequential([keras.Input((2,)), layers.Dense(3), last()]),
+        keras.Model(inputs := keras.Input((2,)), last()(layers.Dense(3)(inputs))),
     ):
         if is_refused:
             with pytest.raises(UserError, match=f"ends in {link}"):
