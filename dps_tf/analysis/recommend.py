@@ -252,8 +252,8 @@ def recommend(
     devices = whole("devices", devices)
     own = step_time_model(step_times, devices)
     known = measured_devices(step_times)
-    counts = {n for n in (*known, *(2**i for i in range(64))) if known[0] <= n}
-    fewer = sorted(n for n in counts if n < devices)
+    counts = {*known, *(2**i for i in range(64))}
+    fewer = sorted(n for n in counts if known[0] <= n < devices)
     models = [step_time_model(step_times, n) for n in fewer]
     models = [*(model for model in models if not model.misfit), own]
     candidates, choices, unmet = pd.DataFrame(), pd.DataFrame(columns=_CHOICE), ""

@@ -147,7 +147,7 @@ def _raw(batch_size: int) -> Callable[[], None]:
 def _microseconds(candidates: dict[str, Callable[[], object]]) -> dict[str, float]:
     """Returns the median of each candidate, which take turns of ten calls.
 
-    The first two are not counted, in which what others left in the caches goes.
+    The first two are not counted: caches still hold the data of other candidates.
     """
     times: dict[str, list[float]] = {name: [] for name in candidates}
     end = time.perf_counter() + _SECONDS.value * len(candidates)
