@@ -36,6 +36,7 @@ from dps_tf.models.structure import (
     check_logits,
     check_values,
     code_hash,
+    nodes_of,
     structure_hash,
 )
 

@@ -20,7 +20,7 @@ from dps_tf.core import (
 )
 from dps_tf.data import Examples
 from dps_tf.data.arrays import STORED_KINDS, check_kind, read_rows
-from dps_tf.models import check_link, check_values
+from dps_tf.models import check_link, check_values, nodes_of
 from dps_tf.objectives import build, merge
 from dps_tf.training.device_data import BATCH_SIZE
 from dps_tf.training.evaluation import Evaluation
@@ -55,14 +55,15 @@ class StepsToResult(keras.callbacks.Callback):
     Raises:
         UserError: a number or goal of another kind, a goal's metric that the objective
             lacks, or labels that do not match. In `fit`: inputs or outputs that do not
-            match, updates that cannot be counted or were made outside of `fit`, or
-            another model than before.
+            match, updates that cannot be counted or were made outside of `fit`, layers
+            that an evaluation changes, or another model than before.
 
     Attributes:
         curve: one dict per evaluation: `step`, the metric columns, and `train/loss`,
             the loss of the step's last batch. It is NaN without a metric `loss`, or
             where a callback that comes first has reset that metric.
-        diverged_step: first step whose loss was not finite, or None.
+        diverged_step: first step whose loss, or first evaluated one whose weights, were
+            not finite, or None.
     """
 
     def __init__(  # noqa: PLR0913 - keywords are what a user's program says
@@ -86,6 +87,7 @@ class StepsToResult(keras.callbacks.Callback):
             raise UserError(
                 f"goal metric {goal.metric!r} is none of {', '.join(columns)}."
             )
+        inputs, labels = _array("inputs", inputs), _array("labels", labels)
         if len(inputs) != len(labels) or len(labels) == 0:
             raise UserError(
                 f"validation has {len(inputs)} inputs and {len(labels)} labels: give "
@@ -108,6 +110,7 @@ class StepsToResult(keras.callbacks.Callback):
         self._step = 0
         self._first = 0
         self._optimizer: Any = None
+        self._made: dict[Any, int] = {}  # updates by optimizers of earlier fits
         self._sums: Any = None
         self._before = (0.0, 0.0)
         self._scale = 0.0
@@ -162,13 +165,14 @@ class StepsToResult(keras.callbacks.Callback):
                     "from an earlier part of this run."
                 )
         elif model.optimizer is not self._optimizer:
-            self._first = -self._step
+            self._made[self._optimizer] = self._first + self._step
+            self._first = self._made.get(model.optimizer, 0) - self._step
         self._optimizer = model.optimizer
         if made - self._first != self._step:
             raise UserError(
                 f"the optimizer has made {made - self._first} updates, and "
                 f"StepsToResult has seen {self._step}: give it to every fit of the "
-                "model, because it has to see every step."
+                "model, which it has to see, and do not set the iterations back."
             )
         if model.built:  # what does not match is said before any training
             self._sums.get_concrete_function(*self._batch(0))
@@ -187,20 +191,22 @@ class StepsToResult(keras.callbacks.Callback):
         self._step = _number(self.model.optimizer.iterations) - self._first
         mean = float((logs or {}).get("loss", 0.0))
         if not math.isfinite(mean):
-            self._diverge()
+            self._diverge(before + 1)
         if self._step == before:
             return  # gradients of several batches are accumulated for one update
         if self._step != before + 1:
             raise UserError(
                 f"the optimizer made {self._step - before} updates in one batch: make "
                 "one, because StepsToResult has to see every step, and list a callback "
-                "that restores the optimizer before it."
+                "that restores the optimizer before it; do not set its iterations back."
             )
-        if self.diverged_step is None and self._step % self.schedule.interval == 0:
+        most = self.step_budget or self._step
+        is_due = self._step <= most and self._step % self.schedule.interval == 0
+        if self.diverged_step is None and is_due:
             self._evaluate(self._batch_loss(mean))
         # Without the sums before a batch, the loss of that batch is not known.
         self._before = (math.nan, math.nan)
-        if self.step_budget is not None and self._step >= self.step_budget:
+        if self.step_budget is not None and self._step >= most:
             self.model.stop_training = True
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -234,19 +240,23 @@ class StepsToResult(keras.callbacks.Callback):
                 return _number(metric.total), _number(metric.count)
         return 0.0, 0.0
 
-    def _diverge(self) -> None:
+    def _diverge(self, step: int) -> None:
         if self.diverged_step is None:
-            self.diverged_step = self._step
+            self.diverged_step = step
         self.model.stop_training = True
 
     def _evaluate(self, loss: float) -> None:
         result = self.evaluate()
         metrics = result.metrics
         self.curve.append({"step": self._step, **metrics, "train/loss": loss})
-        value = metrics[self.goal.metric] if result.is_finite else math.nan
+        # A ReLU may hide from the loss that a weight is not finite.
+        is_finite = result.is_finite and all(
+            np.all(tf.math.is_finite(weight)) for weight in self.model.trainable_weights
+        )
+        value = metrics[self.goal.metric] if is_finite else math.nan
         is_met = self._watch.add(self._step, value)
-        if not result.is_finite:
-            self._diverge()
+        if not is_finite:
+            self._diverge(self._step)
         elif is_met:
             self.model.stop_training = True
 
@@ -300,6 +310,12 @@ class StepsToResult(keras.callbacks.Callback):
                     f"model {model.name!r} has {len(outputs)} outputs, and an "
                     "objective takes one: give it one output."
                 )
+            graph = tf.compat.v1.get_default_graph()
+            if any(node.op.startswith("Assign") for node in nodes_of(graph)):
+                raise UserError(
+                    f"evaluating model {model.name!r} changes its state, and so the "
+                    "training: leave out stateful=True, and layers that count."
+                )
             check_link(model.name, outputs[0], self._objective.link)
             outputs = tf.cast(outputs[0], tf.float32)
             every = self._examples.labels
@@ -308,6 +324,20 @@ class StepsToResult(keras.callbacks.Callback):
             return self._objective.sums(labels, outputs, valid), outputs
 
         self._sums = sums
+
+
+def _array(name: str, values: Any) -> Any:
+    """Returns an array [n, ...]; UserError for what cannot be one."""
+    try:
+        array = values if isinstance(values, np.ndarray) else np.asarray(values)
+    except (TypeError, ValueError):  # rows of unequal length
+        array = np.empty(())
+    if array.ndim == 0:
+        raise UserError(
+            f"validation {name} are a {type(values).__name__}, and no array with a row "
+            "for each example: give one array of inputs, and one of labels."
+        )
+    return array
 
 
 def _number(variable: Any) -> Any:

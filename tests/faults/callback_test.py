@@ -7,6 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.sparse
 import tensorflow as tf
 import tf_keras
 
@@ -37,6 +38,12 @@ def watched(model, inputs=X, labels=Y, epochs=1, callback=None):
     arguments = {"callbacks": [callback], "verbose": 0, "shuffle": False}
     model.fit(X, targets, 4, epochs, **arguments)
     return callback
+
+
+def at(array, place, value, kind=None):
+    changed = np.array(array, kind)
+    changed[place] = value
+    return changed
 
 
 def losses_by_hand(model, epochs):
@@ -141,10 +148,95 @@ def test_a_callback_that_restores_the_optimizer_comes_first(keras):
     assert [row["step"] for row in own.curve] == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("several", [[X, X], (X, X), {"a": X, "b": X}])
-def test_a_callback_takes_one_array_of_inputs(several):
-    with pytest.raises(UserError, match="2 inputs and 22 labels: give one array"):
-        dps_tf.StepsToResult(several, Y, NEVER, 1)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: [X, X],
+        lambda: {"a": X, "b": X},
+        lambda: (row for row in X),
+        lambda: tf.data.Dataset.from_tensor_slices((X, Y)),
+        lambda: None,
+        lambda: tf.sparse.from_dense(X),
+        lambda: scipy.sparse.csr_matrix(X),
+        lambda: tf.ragged.constant([[1.0, 2.0], [3.0]] * 11),
+        lambda: [[1.0, 2.0], [3.0]] * 11,
+        lambda: X[0, 0],
+    ],
+)
+def test_a_callback_takes_one_array_of_inputs_and_one_of_labels(make):
+    for given in ((make(), Y), (X, make())):
+        with pytest.raises(UserError, match="give one array of inputs"):
+            dps_tf.StepsToResult(*given, NEVER, 1)
+
+
+@KERAS
+def test_optimizers_may_take_turns(keras):
+    model = model_of(keras)
+    first, second = model.optimizer, keras.optimizers.Adam()
+    own = watched(model)
+    for optimizer in (second, first, second):
+        model.compile(optimizer, model.loss)
+        watched(model, callback=own)
+    assert [row["step"] for row in own.curve] == [*range(1, 25)]
+    model.optimizer.iterations.assign(0)
+    with pytest.raises(UserError, match="do not set the iterations back"):
+        watched(model, callback=own)
+
+
+@KERAS
+def test_nothing_is_measured_beyond_the_budget(keras):
+    model, own = model_of(keras), dps_tf.StepsToResult(X, Y, NEVER, 2, step_budget=4)
+    for _ in range(5):
+        watched(model, callback=own)
+    assert [row["step"] for row in own.curve] == [2, 4]
+
+
+def test_a_lost_batch_belongs_to_the_update_that_it_is_accumulated_for():
+    optimizer = keras3.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+    own = dps_tf.StepsToResult(X, Y, NEVER, 1)
+    model = model_of(keras3, optimizer)
+    lost = at(X, 2 * 4, np.nan)  # the third batch
+    model.fit(lost, Y, 4, shuffle=False, callbacks=[own], verbose=0)
+    assert (own.outcome, own.diverged_step) == ("infeasible", 2)
+
+
+@KERAS
+def test_a_weight_that_a_relu_hides_is_a_divergence(keras):
+    inputs = keras.Input((4,))
+    hidden = keras.layers.Dense(8, "relu")(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(2)(hidden))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    own = dps_tf.StepsToResult(X, Y, NEVER, 1)
+    lost = at(X, 2 * 4, np.nan)
+    model.fit(lost, Y, 4, shuffle=False, callbacks=[own], verbose=0)
+    assert np.isnan(model.get_weights()[0]).any()
+    assert (own.outcome, own.diverged_step) == ("infeasible", 3)
+
+
+@KERAS
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "counter"])
+def test_an_evaluation_that_would_change_the_training_is_refused(keras, kind):
+    class Counter(keras.layers.Layer):
+        def build(self, shape):
+            given = {"shape": (), "initializer": "zeros", "trainable": False}
+            self.calls = self.add_weight(name="calls", **given)
+
+        def call(self, inputs):
+            self.calls.assign_add(1.0)
+            return keras.layers.Flatten()(inputs)
+
+    inputs = keras.Input(batch_shape=(2, 2, 2))
+    made = (
+        Counter() if kind == "counter" else getattr(keras.layers, kind)(3, stateful=1)
+    )
+    model = keras.Model(inputs, keras.layers.Dense(2)(made(inputs)))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    rows = X.reshape(-1, 2, 2)
+    own = dps_tf.StepsToResult(rows, Y, NEVER, 1, evaluation_batch_size=2)
+    with pytest.raises(UserError, match="evaluating model .* changes its state"):
+        model.fit(rows, Y, 2, callbacks=[own], verbose=0)
 
 
 @pytest.mark.parametrize("wrong", [0, -3, 3.5, "3", True])
@@ -284,12 +376,6 @@ def test_inputs_of_another_width_and_one_output_with_a_name(keras):
     own = dps_tf.StepsToResult(X, Y, NEVER, 1)
     model.fit(X, {"a": Y}, 4, callbacks=[own], verbose=0)
     assert len(own.curve) == 6
-
-
-def at(array, place, value, kind=None):
-    changed = np.array(array, kind)
-    changed[place] = value
-    return changed
 
 
 @pytest.mark.parametrize(
