@@ -98,8 +98,19 @@ class Tables(StoredTables):
         `chosen` has one truth value per row of `studies`:
 
             tables.where(tables.studies["optimizer"] == "sgd")
+
+        Raises:
+            UserError: other values, such as numbers of rows, or another number of them.
         """
-        kept = np.asarray(chosen, bool)
+        if isinstance(chosen, pd.Series):
+            chosen = chosen.reindex(self.studies.index)
+        flags = np.ravel(np.asarray(chosen)).tolist()
+        if [type(flag) for flag in flags] != [bool] * len(self.studies):
+            raise UserError(
+                f"where takes one truth value for each of the {len(self.studies)} rows "
+                "of studies: compare a column, as tables.studies['batch_size'] > 32."
+            )
+        kept = np.array(flags, bool)
         studies = self.studies[kept]
         names = (*_FRAMES, "results", "bounded", "repeats")
         frames: dict[str, Any] = {name: getattr(self, name) for name in names}
@@ -172,6 +183,11 @@ def load(
     labels: Sequence[str] = (),
 ) -> Tables:
     """Returns the tables of one or several sweeps; `dps_tf.load` has the arguments."""
+    for directory in sweep_dirs:
+        if not isinstance(directory, str | os.PathLike):
+            raise UserError(
+                f"a sweep directory is {directory!r}: give texts or paths, one by one."
+            )
     names = [os.fspath(directory) for directory in sweep_dirs]
     _check_names(names, labels)
     sweeps = [_open(name) for name in names]

@@ -27,7 +27,7 @@ def is_number(value: object) -> TypeGuard[float]:
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:
+    except (OverflowError, TypeError):  # a timedelta64 of NumPy
         return False
 
 

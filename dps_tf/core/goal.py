@@ -35,11 +35,11 @@ _NAMES = (
 )
 """Direction, largest value, and the words at the end of a metric's name that tell."""
 _TURNED = re.compile(
-    r"(^1|(^|_)(neg|negat\w+|flipped|(one_?)?minus|inv|inverse|inverted|reciprocal|non|"
-    r"not|anti|complement|drop|gap|lost|missed))_|_(of|in|to)_"
+    r"^_|(^\d+|(^|_)(neg|negat\w+|flipped|(one_?)?minus|inv|inverse|inverted|reciprocal|"
+    r"no|non|not|without|anti|complement|drop|gap|lost|missed))_|_(of|in|to)_"
     r"|(^|_)(loss|error)_(.*_)?(" + "|".join(n[2] for n in _NAMES[:3]) + ")$"
 )
-"""Names that speak of less of a metric, as loss_of_accuracy does."""
+"""Names that speak of less of a metric, as loss_of_accuracy, 100-acc and -loss do."""
 
 
 @functools.cache

@@ -126,6 +126,28 @@ def test_a_history_has_the_epochs_that_were_validated(every, epochs):
 
 
 @KERAS
+@pytest.mark.parametrize("cause", ["accumulated", "stopped", ""])
+def test_a_history_whose_batches_are_no_updates_is_refused(keras, cause):
+    class Stops(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training |= cause == "stopped" and batch == 2
+
+    model = model_of(keras)
+    if cause == "accumulated":
+        optimizer = keras3.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+        model = model_of(keras3, optimizer)
+    options = {"validation_data": (X, Y), "verbose": 0}
+    given = [Stops()] if cause != "accumulated" else []
+    history = model.fit(X, Y, 4, 2, callbacks=given, **options)
+    if not cause:
+        steps = from_keras({"a": history}, batch_size=4).evaluations["step"]
+        assert steps.tolist() == [6, 12]
+        return
+    with pytest.raises(UserError, match="batches, and the optimizer .* updates"):
+        from_keras({"a": history}, batch_size=4)
+
+
+@KERAS
 def test_updates_between_two_fits_are_not_passed_over(keras):
     model = model_of(keras)
     own = watched(model)

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 import dps_tf
 from dps_tf.analysis.fit_table import fit_table
+from dps_tf.analysis.interchange.runs import from_rows
+from dps_tf.analysis.interchange.sweep import write_runs
 from dps_tf.analysis.law import Observations
 from dps_tf.analysis.plan import seconds_of_a_step
 from dps_tf.analysis.recommend import predict, recommend, recommend_curves
@@ -111,7 +113,9 @@ def test_devices_are_a_whole_number(devices):
         recommend(POINTS, times(), devices)
 
 
-@pytest.mark.parametrize("deadline", [float("nan"), float("inf"), 0.0, -1.0, "soon"])
+@pytest.mark.parametrize(
+    "deadline", [float("nan"), float("inf"), 0.0, -1.0, "soon", np.timedelta64(9, "s")]
+)
 def test_a_deadline_is_a_positive_number(deadline):
     with pytest.raises(UserError, match="deadline is .* a positive number"):
         recommend(POINTS, times(), 1, deadline)
@@ -300,6 +304,60 @@ def test_a_measured_sparsity_in_single_precision_is_that_sparsity(share):
     expected = predict(table, [48], [share])["steps"].tolist()
     for asked in ([np.float32(share)], np.float32(share), np.array([share], "f")):
         assert predict(table, [48], asked)["steps"].tolist() == expected
+
+
+def test_a_study_counts_once():
+    """A table that was joined to itself would halve its intervals."""
+    table = pd.DataFrame({"batch_size": SIZES, "steps_to_result": C1 / SIZES + C2})
+    twice = pd.concat([table, table])
+    for ask in (fit_table, lambda given: predict(given, [48])):
+        with pytest.raises(
+            UserError, match="batch size 8.0 twice: give each study once"
+        ):
+            ask(twice)
+    number = np.repeat([1, 2], len(table))
+    for name in ("run", "seed"):
+        assert len(fit_table(twice.assign(**{name: number})).curves) == 1
+
+
+def sweep_of(folder, sizes):
+    rows = [
+        f"{b},{b},{s},{0.05 if s * b >= 960 else 0.3}" for b in sizes for s in (10, 90)
+    ]
+    text = "\n".join(["run,batch_size,step,val_error", *rows, ""])
+    (folder / "runs.csv").write_text(text)
+    goal = dps_tf.Goal("validation/error", 0.1)
+    write_runs(from_rows(folder / "runs.csv"), folder / "s", goal)
+    return dps_tf.load(folder / "s")
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        [0, 2],
+        [0, 1, 2],
+        np.array([2, 0, 1]),
+        [True, False],
+        pd.Series([True, None, False], dtype="boolean"),
+        ["yes", "no", "yes"],
+        True,
+        None,
+        lambda studies: studies["batch_size"] > 32,
+    ],
+)
+def test_studies_are_chosen_by_one_truth_value_each(tmp_path, chosen):
+    tables = sweep_of(tmp_path, (32, 64, 128))
+    with pytest.raises(UserError, match="one truth value for each of the 3 rows"):
+        tables.where(chosen)
+    larger = tables.studies["batch_size"] > 32
+    for right in (larger, larger[::-1], larger.astype("boolean"), [False, True, True]):
+        assert tables.where(right).results["batch_size"].tolist() == [64, 128]
+
+
+@pytest.mark.parametrize("given", [["sweeps/a", "sweeps/b"], None, 3])
+def test_a_directory_is_a_text_or_a_path(given):
+    with pytest.raises(UserError, match="give texts or paths, one by one"):
+        dps_tf.load(given)
 
 
 @pytest.mark.parametrize("goals", [(0.1, 0.2), ("1%", "2%")])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from dps_tf.analysis.interchange.event_files import from_tensorboard
 from dps_tf.analysis.interchange.optuna_studies import from_optuna, load_optuna
-from dps_tf.analysis.interchange.run_tables import Runs, read_runs
+from dps_tf.analysis.interchange.run_tables import Runs, join, read_runs
 from dps_tf.analysis.interchange.runs import Run, from_keras, from_rows, runs_of
 from dps_tf.analysis.interchange.sweep import write_runs
 from dps_tf.analysis.loading import load
@@ -147,6 +148,8 @@ def test_a_metric_in_percent_meets_no_goal_on_a_share(tmp_path, metric, values):
         *("oneminus_accuracy", "one_minus_accuracy", "1_minus_f1"),
         *("loss_of_accuracy", "drop_in_accuracy", "error_of_psnr", "gap_accuracy"),
         *("loss_auc", "test_error_top_1_accuracy", "distance_to_f1"),
+        *("-loss", "- log loss", "\u2212mse", "~acc", "!error", "_loss", "(1-acc)"),
+        *("100-acc", "100 - accuracy_percent", "no_error", "without_error"),
     ],
 )
 def test_a_turned_metric_is_asked_for_its_direction(name):
@@ -197,7 +200,82 @@ def test_steps_that_go_back_without_a_mark_are_named(tmp_path):
     write_log(tmp_path / "r" / "tfevents.1", [(10, 0.5), (20, 0.4)])
     write_log(tmp_path / "r" / "tfevents.2", [(10, 0.3), (30, 0.05)])
     _, said = written(from_tensorboard(tmp_path, batch_size=8), tmp_path)
-    assert "go back without a restart mark" in said
+    assert "go back, or stay, without a restart mark" in said
+
+
+@pytest.mark.parametrize("values", [(0.5, 0.3, 0.05), (0.5, 0.05, 0.3), (0.3, 0.3)])
+def test_values_of_a_tag_at_one_step_are_named(tmp_path, values):
+    """As PyTorch writes them where no step is given."""
+    write_log(tmp_path / "r" / "tfevents.1", [(0, value) for value in values])
+    _, said = written(from_tensorboard(tmp_path, batch_size=8), tmp_path)
+    assert ("or stay" in said) == (len(set(values)) > 1)
+
+
+def test_batches_of_keras_are_numbered_by_updates_and_left_out(tmp_path):
+    run = tmp_path / "logs" / "a"
+    epochs = [(epoch, 0.5 if epoch < 2 else 0.05) for epoch in range(4)]
+    write_log(run / "validation" / "tfevents.1", epochs, "epoch_error")
+    batches = [(step, 0.5) for step in range(0, 40, 5)]
+    write_log(run / "train" / "tfevents.1", batches, "batch_error")
+    options = {"steps_per_report": 10, "first_report": 0, "batch_size": 8}
+    row, _ = written(from_tensorboard(tmp_path / "logs", **options), tmp_path)
+    assert (row["steps_to_result"], row["step_budget"]) == (30, 40)
+    # In a log without epochs it is a name like any other.
+    write_log(tmp_path / "own" / "tfevents.1", batches, "batch_error")
+    own = from_tensorboard(tmp_path / "own", batch_size=8).evaluations
+    assert own["step"].tolist() == [step for step, _ in batches]
+
+
+@pytest.mark.parametrize("source", ["tensorboard", "optuna", "rows"])
+@pytest.mark.parametrize(
+    ("sizes", "unit"), [((8,), 10), ((8, 16), 1), ((8, 16), 10), ((8, 16, 32), 2)]
+)
+def test_epochs_of_several_batch_sizes_are_asked_about(tmp_path, source, sizes, unit):
+    options = {"steps_per_report": unit, "first_report": 1}
+    if source == "optuna":
+        study = optuna.create_study()
+        for size in sizes:
+            trial = study.ask(
+                {"batch_size": optuna.distributions.IntDistribution(1, 99)}
+            )
+            study.enqueue_trial({"batch_size": size})
+            trial = study.ask(
+                {"batch_size": optuna.distributions.IntDistribution(1, 99)}
+            )
+            trial.report(0.05, 1)
+            study.tell(trial, 0.05)
+        runs = from_optuna(study, METRIC, **options)
+    else:
+        for size in sizes:
+            write_log(tmp_path / "in" / f"b{size}" / "tfevents.1", [(1, 0.05)])
+            rows = f"batch_size,step,val_error\n{size},1,0.05\n"
+            (tmp_path / "in" / f"b{size}.csv").write_text(rows)
+        read = from_rows if source == "rows" else from_tensorboard
+        runs = read(tmp_path / "in", pattern="b{batch_size}", **options)
+    said = [note for note in runs.notes if "if reports are epochs" in note]
+    assert len(said) == (unit > 1 and len(sizes) > 1)
+
+
+@pytest.mark.parametrize("source", ["tensorboard", "rows"])
+@pytest.mark.parametrize(("end", "is_said"), [(60, False), (600, True), (5, False)])
+def test_a_metric_by_epochs_beside_others_by_updates_is_named(
+    tmp_path, source, end, is_said
+):
+    unit = 1 if is_said else 10
+    points = [(unit * n, 0.5 if n < 3 else 0.05) for n in range(1, 7)]
+    trained = [(step, 1.0) for step in range(end // 5, end + 1, end // 5)]
+    folder = tmp_path / "in"
+    write_log(folder / "a" / "tfevents.1", points)
+    write_log(folder / "a" / "tfevents.2", trained, "train/loss")
+    rows = [f"a,8,{step},{value}," for step, value in points]
+    rows += [f"a,8,{step},,{value}" for step, value in trained]
+    text = "\n".join(["run,batch_size,step,val_error,train_loss", *rows, ""])
+    (folder / "runs.csv").write_text(text)
+    read = from_tensorboard if source == "tensorboard" else from_rows
+    options = {"batch_size": 8} if source == "tensorboard" else {}
+    row, said = written(read(folder, **options), tmp_path)
+    assert row["steps_to_result"] == 3 * unit
+    assert ("if its steps count epochs" in said) == is_said
 
 
 @pytest.mark.parametrize(
@@ -484,6 +562,60 @@ def test_a_winner_at_the_end_of_what_was_tried_is_an_upper_bound(tmp_path, best,
     row, _ = written(runs, tmp_path)
     at_end = best in (0, len(rates) - 1)
     assert row["at_boundary"] == ("learning_rate" if at_end else "")
+
+
+@pytest.mark.parametrize(("least", "most"), [(0.01, 0.1), (0.1, 10.0), (0.1, 1.0)])
+def test_joined_studies_keep_the_ends_of_their_own_ranges(tmp_path, least, most):
+    curve = pd.DataFrame({"step": [10, 20, 30], METRIC: [0.5, 0.3, 0.1]})
+    parts = []
+    for size, (low, high) in {8: (0.1, 1.0), 16: (least, most)}.items():
+        rates = [low, (low * high) ** 0.5, high]
+        best = high if size == 8 else rates[1]
+        runs = [
+            Run(
+                str(r), curve.assign(**{METRIC: 0.05}) if r == best else curve, {"r": r}
+            )
+            for r in rates
+        ]
+        options = {"rename": {"r": "learning_rate"}, "batch_size": size}
+        space = {"learning_rate": ["log", low, high]}
+        parts.append(replace(runs_of(runs, "here", **options), space=space))
+    write_runs(join(parts), tmp_path / "s", GOAL)
+    assert load(tmp_path / "s").results["at_boundary"].tolist() == ["learning_rate", ""]
+    assert bool(join(parts).space) == (most == 1.0)
+
+
+def test_hidden_copies_of_tables_are_no_runs(tmp_path):
+    for name in ("a.csv", ".ipynb_checkpoints/a-checkpoint.csv", ".a.csv"):
+        path = tmp_path / ".home" / "runs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("batch_size,step,val_error\n8,10,0.05\n")
+    assert len(from_rows(tmp_path / ".home" / "runs").trials) == 1
+    assert len(from_rows(tmp_path / ".home" / "runs" / ".a.csv").trials) == 1
+
+
+def test_a_flag_is_no_number_of_a_cell(tmp_path):
+    (tmp_path / "r.csv").write_text("run,batch_size,step,val_error\na,True,10,0.05\n")
+    with pytest.raises(UserError, match="batch_size is True; it must be a number"):
+        from_rows(tmp_path / "r.csv")
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, [0.1, 0.2]])
+def test_fields_with_several_values_are_named(tmp_path, value):
+    rows = {"batch_size": [8], "step": [10], "val_error": [0.05], "config": [value]}
+    pd.DataFrame(rows).to_parquet(tmp_path / "r.parquet")
+    with pytest.raises(UserError, match="column 'config' .* leave it out"):
+        from_rows(tmp_path / "r.parquet")
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "0.5"])
+def test_a_loss_that_decides_that_a_run_diverged_is_named(tmp_path, value):
+    (tmp_path / "r.csv").write_text(
+        f"run,batch_size,step,val_error,val_aux_loss\na,8,10,0.05,{value}\n"
+    )
+    row, said = written(from_rows(tmp_path / "r.csv"), tmp_path)
+    assert row["complete" if value == "0.5" else "infeasible"] == 1
+    assert ("because their last validation/aux_loss" in said) == (value != "0.5")
 
 
 def test_a_categorical_rate_of_a_study_has_ends(tmp_path):

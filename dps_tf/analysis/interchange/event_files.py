@@ -82,6 +82,10 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
             "numbers epochs: give steps_per_report, the updates of an epoch, and "
             "first_report=0; or 1 and 1 if steps are updates."
         )
+    for found in folders.values() if events.of_epochs else ():
+        for row in found.values.values():  # Keras numbers these by updates
+            for tag in [tag for tag in row if tag.startswith("batch_")]:
+                del row[tag]
     tags = set().union(*(found.tags() for found in folders.values()))
     for tag in sorted(events.replaced.keys() - tags):
         raise UserError(
@@ -201,7 +205,7 @@ class _Events:
         if found.back:
             found.notes.append(
                 f"{str(paths[0].parent)!r} has steps of {min(found.back)!r} that go "
-                "back without a restart mark: the last value of a step counts."
+                "back, or stay, without a restart mark: the last value counts."
             )
         return found
 
@@ -249,10 +253,13 @@ class _Events:
             if number is not None and not value.tag.endswith("_vs_iterations"):
                 tag = value.tag.removeprefix("epoch_")
                 self.of_epochs |= {value.tag} - {tag}
-                if event.step < found.last.get(tag, event.step):
+                row = found.values.setdefault(event.step, {})
+                if event.step < found.last.get(tag, event.step) or (
+                    row.get(tag, number) != number
+                ):
                     found.back.add(tag)
                 found.last[tag] = event.step
-                found.values.setdefault(event.step, {})[tag] = number
+                row[tag] = number
 
     def _number(self, value: Any) -> float | None:
         """Returns a scalar, as TensorFlow 1, 2 and PyTorch write it."""

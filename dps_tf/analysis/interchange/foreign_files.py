@@ -184,10 +184,7 @@ def read_table(
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         names = file.schema_arrow.names
-        if file.metadata.num_rows * len(names) > MOST_VALUES:
-            raise UserError(f"{str(path)!r} has more than {MOST_VALUES:,} values.")
-        if len(set(names)) < len(names):
-            raise UserError(f"{str(path)!r} has a column more than once.")
+        _check_schema(path, file)
         columns = file.read()
         for place, column in enumerate(columns.columns):
             if pa.types.is_float16(column.type):
@@ -205,6 +202,21 @@ def read_table(
     except (pa.ArrowException, ValueError, OSError) as error:
         raise _unreadable(path, "Parquet", error) from error
     return table
+
+
+def _check_schema(path: Path, file: pq.ParquetFile) -> None:
+    """Raises UserError for a Parquet file that is no table of single values."""
+    schema = file.schema_arrow
+    if file.metadata.num_rows * len(schema.names) > MOST_VALUES:
+        raise UserError(f"{str(path)!r} has more than {MOST_VALUES:,} values.")
+    if len(set(schema.names)) < len(schema.names):
+        raise UserError(f"{str(path)!r} has a column more than once.")
+    for column in schema:
+        if pa.types.is_nested(column.type):
+            raise UserError(
+                f"column {column.name!r} of {str(path)!r} has several values in a "
+                "field: leave it out."
+            )
 
 
 def kind_of(path: Path) -> str:

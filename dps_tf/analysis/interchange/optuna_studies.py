@@ -15,7 +15,7 @@ import pandas as pd
 from dps_tf.analysis.interchange import foreign_files
 from dps_tf.analysis.interchange.checks import COMPLETE, INCOMPLETE, measured
 from dps_tf.analysis.interchange.run_tables import Runs
-from dps_tf.analysis.interchange.runs import Run, first_report_notes, runs_of
+from dps_tf.analysis.interchange.runs import Run, report_notes, runs_of
 from dps_tf.core import UserError, near_matches, on_one_line
 
 Steps = int | Callable[[Any], int]
@@ -58,10 +58,11 @@ def from_optuna(
     directions = {direction.name.lower() for direction in study.directions}
     stated = directions.pop() if len(directions) == 1 else ""
     numbers = [number for t in trials for number in t.intermediate_values]
-    notes = first_report_notes(
+    notes = report_notes(
         min(numbers),
         first_report,
-        0 if callable(steps_per_report) else steps_per_report,
+        1 if callable(steps_per_report) else steps_per_report,
+        runs.trials["batch_size"],
     )
     return replace(
         runs,

@@ -156,15 +156,18 @@ def join(parts: Iterable[Runs]) -> Runs:
         shifted = part.evaluations["trial"] + first
         evaluations.append(part.evaluations.assign(trial=shifted))
         first += int(part.trials["trial"].max()) + 1 if len(part.trials) else 0
-    space: dict[str, Sequence[Any]] = {}
-    for part in sets:
-        space.update(part.space)
+    space = {name: values for part in sets for name, values in part.space.items()}
+    notes = [note for part in sets for note in part.notes]
+    for name, values in [*space.items()]:
+        if any(list(part.space.get(name, values)) != list(values) for part in sets):
+            del space[name]
+            notes.append(f"the ranges of {name} differ: a cell has the range it tried.")
     return Runs(
         pd.concat(trials),
         pd.concat(evaluations, ignore_index=True),
         ", ".join(dict.fromkeys(part.origin for part in sets))[:200],
         space,
-        tuple(note for part in sets for note in part.notes),
+        tuple(notes),
         direction="".join(stated),
     )
 

@@ -146,19 +146,27 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
     if not evaluations.index.is_unique:  # else it is the index of one file
         evaluations = evaluations.reset_index(drop=True)
     least = evaluations["step"].min() / steps_per_report + first_report - 1
-    notes += first_report_notes(least, first_report, steps_per_report)
+    sizes = trials["batch_size"]
+    notes += report_notes(least, first_report, steps_per_report, sizes)
     return Runs(trials, evaluations, origin, notes=tuple(notes))
 
 
-def first_report_notes(least: float, first: int, unit: float) -> list[str]:
-    """Returns a note if reports may be counted from another number than `first`."""
-    if unit == 1 or abs(least - first) != 1:
-        return []
-    return [
-        f"the first report is {least:g}, and first_report is {first}: if reports "
-        f"count from {least:g}, give first_report={least:g}, or each K* is one report "
-        f"too {'early' if least < first else 'late'}."
-    ]
+def report_notes(
+    least: float, first: int, unit: float, batch_sizes: pd.Series
+) -> Iterator[str]:
+    """Yields notes if reports may count from another number, or be epochs."""
+    if unit != 1 and abs(least - first) == 1:
+        yield (
+            f"the first report is {least:g}, and first_report is {first}: if reports "
+            f"count from {least:g}, give first_report={least:g}, or each K* is one "
+            f"report too {'early' if least < first else 'late'}."
+        )
+    if unit != 1 and batch_sizes.nunique() > 1:
+        yield (
+            f"a report stands for {unit:g} updates at each of "
+            f"{batch_sizes.nunique()} batch sizes: if reports are epochs, import each "
+            "batch size into a directory of its own, with the updates of its epoch."
+        )
 
 
 def _told(pattern: str, name: str) -> dict[str, str]:
@@ -254,7 +262,9 @@ def _columns(given: Mapping[str, Any]) -> dict[str, Any]:
                 raise UserError(f"{name} is {value!r}; it must be printable text.")
             continue
         number = _number(value)
-        if name in (*CELL_TYPES, "steps") and (number is None or np.isnan(number)):
+        is_flag = isinstance(value, bool | np.bool_)
+        is_lost = number is None or np.isnan(number) or is_flag
+        if name in (*CELL_TYPES, "steps") and is_lost:
             raise UserError(f"{name} is {value!r}; it must be a number.")
         if name in ("status", "trial"):
             columns[name] = value
@@ -343,6 +353,8 @@ def from_rows(
     is_folder = foreign_files.kind_of(root) == "folder"
     files = sorted(root.rglob("*")) if is_folder else [root]
     paths = [path for path in files if path.suffix in (".csv", ".parquet")]
+    # Jupyter keeps older copies in hidden folders.
+    paths = [p for p in paths if "/." not in str(p).removeprefix(str(root))]
     if not paths:
         raise UserError(f"{str(root)!r} holds no .csv and no .parquet file.")
     runs, about = [], {}
@@ -440,8 +452,8 @@ def from_keras(
             unit of reports must not, which histories state.
 
     Raises:
-        UserError: a history without its steps per epoch, or that was not validated
-            after the epochs of `validation_freq`; see also `runs_of`.
+        UserError: a history without its steps per epoch, of fewer updates than batches,
+            or not validated after the epochs of `validation_freq`; see also `runs_of`.
 
     Example, after `history = model.fit(...)`:
 
@@ -490,6 +502,15 @@ def _run_of_keras(name: str, history: Any, every: Container[int]) -> Run:
         raise UserError(
             f"the epochs of history {name!r} do not go up, as of several calls of fit: "
             "give each call an initial_epoch, or its history a name of its own."
+        )
+    optimizer = getattr(getattr(history, "model", None), "optimizer", None)
+    made = int(getattr(optimizer, "iterations", 0))
+    if 0 < made < len(epochs) * steps:
+        raise UserError(
+            f"the {len(epochs)} epochs of history {name!r} are {len(epochs) * steps} "
+            f"batches, and the optimizer of its model has made {made} updates: where "
+            "gradients are accumulated, training stopped within an epoch, or the model "
+            "was compiled again, use StepsToResult, or give the two tables."
         )
     validated = [epoch for epoch in epochs if epoch + 1 in every]
     columns = {}

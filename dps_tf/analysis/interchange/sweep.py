@@ -117,11 +117,30 @@ def write_runs(
         evaluated = replace(finite, evaluations=finite.evaluations[has_metric])
         # The digest changes when runs have grown: they are read again.
         origin = f"{runs.origin} ({_digest(evaluated)})"
+        for note in _counters(cell.evaluations, goal.metric):
+            progress(f"note: {note}")
         name = cell_name(evaluated.trials.iloc[0].to_dict())
         cells.append(
             CellRuns(name, origin, goal, functools.partial(replace, evaluated), names)
         )
     return write_cells(str(sweep_dir), runs.origin, cells, progress)
+
+
+def _counters(evaluations: pd.DataFrame, metric: str) -> Iterator[str]:
+    """Yields a note if a metric may be numbered by epochs, and others by updates."""
+    known = evaluations[evaluations[metric].notna()]
+    ends = pd.DataFrame(
+        {
+            "last": known.groupby("trial")["step"].max(),
+            "end": evaluations.groupby("trial")["step"].max(),
+        }
+    )
+    far = ends[ends["end"] > 3 * ends["last"]]
+    for trial, (last, end) in far[far["last"] > 0].head(1).astype(int).iterrows():
+        yield (
+            f"{metric} of trial {trial} ends at step {last}, and other metrics at "
+            f"{end}: if its steps count epochs, give updates."
+        )
 
 
 def _finite(runs: Runs, goal: Goal, progress: Callable[[str], None]) -> Runs:
@@ -132,6 +151,7 @@ def _finite(runs: Runs, goal: Goal, progress: Callable[[str], None]) -> Runs:
     before a finite one counts as not measured.
     """
     frame, lost = runs.evaluations, set[int]()
+    by_loss = dict[int, str]()
     trials, steps = frame["trial"], frame["step"]
     is_met_late = np.zeros(len(frame), bool)
     for name in frame.columns:
@@ -141,8 +161,15 @@ def _finite(runs: Runs, goal: Goal, progress: Callable[[str], None]) -> Runs:
             late = steps.where(np.isinf(frame[name]) & (steps > since))
             first = late.groupby(trials).transform("min")
             lost |= set(trials[first.notna()])
+            by_loss |= dict.fromkeys(trials[first.notna()], name)
             is_met_late |= (steps >= first).to_numpy()
     frame = frame.assign(**{goal.metric: frame[goal.metric].mask(is_met_late, np.inf)})
+    own = [trial for trial, name in by_loss.items() if name != goal.metric]
+    if own:
+        progress(
+            f"note: {len(own)} trials, the first {own[0]}, count as diverged, because "
+            f"their last {by_loss[own[0]]} is not finite."
+        )
     gaps = np.isinf(frame[goal.metric]) & ~frame["trial"].isin(lost)
     if gaps.any():
         trial, step = frame.loc[gaps, ["trial", "step"]].iloc[0]

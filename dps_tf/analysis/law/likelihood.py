@@ -139,13 +139,15 @@ class Observations:
         K* of 0, and cells in which every trial diverged, are left out.
         """
         require(results, ["batch_size", "steps_to_result"], "results")
-        if "seed" in results.columns:
-            cells = results[["batch_size", "seed"]].astype(str)
-            for size, seed in cells[cells.duplicated()].to_numpy():
-                raise UserError(
-                    f"a curve has batch size {size} of seed {seed} twice: give each "
-                    "study once."
-                )
+        keys = ["batch_size", *(["seed"] if "seed" in results.columns else [])]
+        cells = results[keys].astype(str)
+        for cell in (
+            cells[cells.duplicated()].to_numpy() if "run" not in results else ()
+        ):
+            raise UserError(
+                f"a curve has batch size {' of seed '.join(cell)} twice: give each "
+                "study once, or number runs in a column run."
+            )
         names = ("steps_to_result", "bracket_low", "noise")
         steps, low, noise = (_floats(results, name) for name in names)
         used, beyond = ~np.isnan(steps), low
