@@ -249,6 +249,7 @@ def check_functional(
         )
     kinds = {w.dtype.name for w in model.trainable_weights} - {"float32"}
     is_limited = any(getattr(w, "constraint", None) for w in model.trainable_weights)
+    recurrent = [x for x in model.submodules if isinstance(x, keras.layers.RNN)]
     own = [n for n in _UNUSED if getattr(type(model), n) is not getattr(keras.Model, n)]
     given, wanted = (tuple(s) for s in (input_shape, model.inputs[0].shape[1:]))
     fits = tf.TensorShape(wanted).is_compatible_with(given)
@@ -259,6 +260,7 @@ def check_functional(
         (not model.trainable_weights and "has no weights to train", "add a layer"),
         (is_limited and "constrains weights, which no step does", "leave that out"),
         (own and f"has a {own[0]} of its own, which no trial calls", "leave that out"),
+        (any(x.stateful for x in recurrent) and "is stateful", "leave that out"),
         (kinds and f"has weights of {', '.join(kinds)}", "make its layers float32"),
     ):
         if problem:

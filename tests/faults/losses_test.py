@@ -253,6 +253,22 @@ def test_a_network_that_cannot_be_trained_is_refused_when_built(change, message)
         check_functional("own", network(**change), [4])
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "SimpleRNN", "Bidirectional"])
+@pytest.mark.parametrize("stateful", [True, False])
+def test_a_network_with_a_state_between_batches_is_refused(kind, stateful):
+    inputs = tf_keras.Input(batch_shape=(8, 2, 2))
+    layers = tf_keras.layers
+    inner = "LSTM" if kind == "Bidirectional" else kind
+    layer = getattr(layers, inner)(3, stateful=stateful)
+    layer = layers.Bidirectional(layer) if kind == "Bidirectional" else layer
+    model = tf_keras.Model(inputs, layers.Dense(2)(layer(inputs)))
+    if not stateful:
+        check_functional("own", model, (2, 2))
+        return
+    with pytest.raises(UserError, match="is stateful: leave that out"):
+        check_functional("own", model, (2, 2))
+
+
 def test_a_loss_without_a_gradient_is_named_with_the_weight():
     problem = problems.Problem()
     flat = dataclasses.replace(

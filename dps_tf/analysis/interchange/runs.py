@@ -491,7 +491,7 @@ def _epochs(every: Any) -> Container[int]:
 
 
 def _run_of_keras(name: str, history: Any, every: Container[int]) -> Run:
-    steps = (getattr(history, "params", None) or {}).get("steps")
+    steps: Any = (getattr(history, "params", None) or {}).get("steps")
     if not is_whole(steps, 1):
         raise UserError(
             f"the history {name!r} has no number of steps per epoch: give what fit "

@@ -129,17 +129,11 @@ def write_runs(
 def _counters(evaluations: pd.DataFrame, metric: str) -> Iterator[str]:
     """Yields a note if a metric may be numbered by epochs, and others by updates."""
     known = evaluations[evaluations[metric].notna()]
-    ends = pd.DataFrame(
-        {
-            "last": known.groupby("trial")["step"].max(),
-            "end": evaluations.groupby("trial")["step"].max(),
-        }
-    )
-    far = ends[ends["end"] > 3 * ends["last"]]
-    for trial, (last, end) in far[far["last"] > 0].head(1).astype(int).iterrows():
+    last, end = (x.groupby("trial")["step"].max() for x in (known, evaluations))
+    for trial in last.index[(last > 0) & (3 * last < end[last.index])][:1]:
         yield (
-            f"{metric} of trial {trial} ends at step {last}, and other metrics at "
-            f"{end}: if its steps count epochs, give updates."
+            f"{metric} of trial {trial} ends at step {last[trial]}, and other metrics "
+            f"at {end[trial]}: if its steps count epochs, give updates."
         )
 
 
