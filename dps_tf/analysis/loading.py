@@ -284,8 +284,8 @@ def _by_goal(
     studies: pd.DataFrame, goal: Goal | float | None
 ) -> list[tuple[pd.DataFrame, Goal | None]]:
     """Returns groups of studies, each with its goal; None stands for their own."""
-    if goal is None or isinstance(goal, Goal):
-        return [(studies, goal)]
+    if isinstance(goal, Goal | None) or studies.empty:
+        return [(studies, goal if isinstance(goal, Goal) else None)]
     kinds = [name for name in GOAL_COLUMNS if name != "goal_threshold"]
     return [
         (group, _wanted_goal(group.iloc[0], goal))

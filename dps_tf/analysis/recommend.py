@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from dps_tf.analysis.fit_table import curves_of_table
 from dps_tf.analysis.law import (
@@ -319,6 +320,8 @@ def times_of(times: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """
     both = times.columns.intersection(rows.columns)
     names = [name for name in ("curve", *curve_key(times)) if name in both]
+    shares = [name for name in names if is_numeric_dtype(rows[name])]
+    times = times.assign(**{name: numbers(times[name]) for name in shares})
     own = times.merge(rows[names].drop_duplicates(), on=names) if names else times
     # Rows of several curves do not say which of these times are meant.
     return own if len(curves_of_table(own)) == 1 else own.iloc[:0]

@@ -16,7 +16,7 @@ import dps_tf
 from dps_tf.analysis.fit_table import fit_table
 from dps_tf.analysis.interchange.runs import from_rows
 from dps_tf.analysis.interchange.sweep import write_runs
-from dps_tf.analysis.law import Observations
+from dps_tf.analysis.law import Observations, compare
 from dps_tf.analysis.plan import seconds_of_a_step
 from dps_tf.analysis.recommend import predict, recommend, recommend_curves
 from dps_tf.analysis.step_times import step_time_model
@@ -352,6 +352,32 @@ def test_studies_are_chosen_by_one_truth_value_each(tmp_path, chosen):
     larger = tables.studies["batch_size"] > 32
     for right in (larger, larger[::-1], larger.astype("boolean"), [False, True, True]):
         assert tables.where(right).results["batch_size"].tolist() == [64, 128]
+
+
+def test_tables_without_a_study_have_a_goal_and_no_figure(tmp_path):
+    tables = sweep_of(tmp_path, (32, 64, 128))
+    none = tables.where([False] * 3)
+    assert none.for_goal(0.2).results.empty
+    with pytest.raises(UserError, match="nothing to draw"):
+        none.plot()
+
+
+@pytest.mark.parametrize("margin", ["2", None, True, 1.0, 0.5, float("nan"), [2.0]])
+def test_a_margin_is_a_factor_above_1(margin):
+    curves = {name: POINTS for name in ("a", "b")}
+    with pytest.raises(UserError, match="margin is .* a factor above 1"):
+        compare(curves, margin=margin)
+
+
+def test_step_times_of_sparsities_as_text_are_those_of_the_numbers():
+    table = pd.DataFrame({"batch_size": SIZES, "steps_to_result": C1 / SIZES + C2})
+    table = pd.concat([table.assign(sparsity=share) for share in (0.0, 0.9)])
+    own = pd.concat([times(sparsity=0.0), times(sparsity=0.9, seconds=0.1)])
+    expected = recommend_curves(table, own, None, 1)
+    found = recommend_curves(table, own.astype({"sparsity": str}), None, 1)
+    assert len(found) == 2
+    for name, recommendation in found.items():
+        assert recommendation.candidates.equals(expected[name].candidates)
 
 
 @pytest.mark.parametrize("given", [["sweeps/a", "sweeps/b"], None, 3])

@@ -254,9 +254,8 @@ class _Events:
                 tag = value.tag.removeprefix("epoch_")
                 self.of_epochs |= {value.tag} - {tag}
                 row = found.values.setdefault(event.step, {})
-                if event.step < found.last.get(tag, event.step) or (
-                    row.get(tag, number) != number
-                ):
+                is_other = row.get(tag, number) != number
+                if is_other or event.step < found.last.get(tag, event.step):
                     found.back.add(tag)
                 found.last[tag] = event.step
                 row[tag] = number

@@ -144,8 +144,7 @@ def _finite(runs: Runs, goal: Goal, progress: Callable[[str], None]) -> Runs:
     finite. The goal is not met from the first of the last values that are not. A value
     before a finite one counts as not measured.
     """
-    frame, lost = runs.evaluations, set[int]()
-    by_loss = dict[int, str]()
+    frame, lost = runs.evaluations, dict[int, str]()
     trials, steps = frame["trial"], frame["step"]
     is_met_late = np.zeros(len(frame), bool)
     for name in frame.columns:
@@ -154,24 +153,23 @@ def _finite(runs: Runs, goal: Goal, progress: Callable[[str], None]) -> Runs:
             since = finite.groupby(trials).transform("max")
             late = steps.where(np.isinf(frame[name]) & (steps > since))
             first = late.groupby(trials).transform("min")
-            lost |= set(trials[first.notna()])
-            by_loss |= dict.fromkeys(trials[first.notna()], name)
+            lost |= dict.fromkeys(trials[first.notna()], name)
             is_met_late |= (steps >= first).to_numpy()
     frame = frame.assign(**{goal.metric: frame[goal.metric].mask(is_met_late, np.inf)})
-    own = [trial for trial, name in by_loss.items() if name != goal.metric]
+    own = [trial for trial, name in lost.items() if name != goal.metric]
     if own:
         progress(
             f"note: {len(own)} trials, the first {own[0]}, count as diverged, because "
-            f"their last {by_loss[own[0]]} is not finite."
+            f"their last {lost[own[0]]} is not finite."
         )
-    gaps = np.isinf(frame[goal.metric]) & ~frame["trial"].isin(lost)
+    gaps = np.isinf(frame[goal.metric]) & ~frame["trial"].isin([*lost])
     if gaps.any():
         trial, step = frame.loc[gaps, ["trial", "step"]].iloc[0]
         progress(
             f"note: {goal.metric} is not finite in trial {trial} at step {step}, and "
             f"finite later: {gaps.sum()} such values count as not measured."
         )
-    status = runs.trials["status"].mask(runs.trials["trial"].isin(lost), INFEASIBLE)
+    status = runs.trials["status"].mask(runs.trials["trial"].isin([*lost]), INFEASIBLE)
     return replace(
         runs,
         trials=runs.trials.assign(status=status),

@@ -20,7 +20,7 @@ from dps_tf.analysis.law.likelihood import Observations
 from dps_tf.analysis.law.posterior import Distribution, Posterior
 from dps_tf.analysis.law.prior import EXPONENT_SPREAD
 from dps_tf.analysis.tables import Floats
-from dps_tf.core import UserError, near_matches
+from dps_tf.core import UserError, is_number, near_matches
 
 QUANTITIES = ("c1", "c2", "critical_batch_size")
 MARGIN = 1.25
@@ -173,7 +173,7 @@ def compare(
     ('c1',)
     """
     named_pairs = _pairs(curves, reference, pairs)
-    if not 1 < margin < np.inf:
+    if not is_number(margin) or margin <= 1:
         raise UserError(f"margin is {margin!r}; it must be a factor above 1.")
     fits = joint_fit(curves, level)
     compared = {name for pair in named_pairs for name in pair}

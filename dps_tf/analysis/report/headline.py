@@ -27,6 +27,7 @@ from dps_tf.analysis.report.published import draw_published, for_chart, publishe
 from dps_tf.analysis.report.regimes import BARS, DEFINITION, draw_regimes
 from dps_tf.analysis.report.style import Axes, Figure, LineStyle
 from dps_tf.analysis.wording import and_list, count, percent, steps
+from dps_tf.core import UserError
 
 NAME = "steps_to_result"
 """File name of the headline figure, without suffix."""
@@ -76,6 +77,8 @@ def headline(curves: Curves, published: pd.DataFrame | None = None) -> Illustrat
 
 def steps_figure(results: pd.DataFrame) -> Figure:
     """Returns the headline figure of a results table, for a notebook or a script."""
+    if results.empty:
+        raise UserError("the tables hold no study, and there is nothing to draw.")
     return _drawn(curves_of(results), for_chart(None))
 
 
