@@ -152,11 +152,19 @@ class Coverage(NamedTuple):
     refused: float
 
 
-def coverage_of(name, curves):
-    """Returns the shares of a case."""
+def coverage_of(name, curves, least=(1.0, 1.0)):
+    """Returns the shares of a case.
+
+    No more curves are drawn once the shares of all of them, held and averaged, are
+    sure to be as large as `least`.
+    """
     rng = np.random.default_rng(0)
     held, averaged = [], []
-    for _ in range(curves):
+    for drawn in range(curves):
+        sure = sum(held) >= least[0] * curves, sum(averaged) >= least[1] * curves
+        if all(sure):
+            curves = drawn
+            break
         observations, critical = case(name, rng)
         try:
             fit = fit_law(observations)

@@ -141,12 +141,12 @@ def test_the_bracket_takes_away_the_bias_of_half_an_interval():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if name != "law"])
 def test_intervals_hold_or_the_one_averaged_over_the_exponent_does(name):
-    shares = coverage_of(name, curves=50)
-    # Standard error of a share of 95 % over 50 curves: 3 %.
-    assert shares.averaged >= 0.88, shares
-    assert shares.held >= 0.88 or name.startswith("power"), shares
+    # Standard error of a share of 95 % over 50 curves: 3 %. The law itself is above.
+    least = (0.0 if name.startswith("power") else 0.88), 0.88
+    shares = coverage_of(name, curves=50, least=least)
+    assert shares.held >= least[0] and shares.averaged >= least[1], shares
 
 
 @pytest.mark.slow

@@ -232,8 +232,6 @@ def test_effects_are_ratios_of_curves_that_differ_in_one_axis():
         SMALL,
         sparsities=(0.0, 0.5, 0.9),
         optimizers=("sgd", "nesterov"),
-        batch_sizes=(8, 16, 64, 256),
-        points=32,
     )
     found = context_of(make(sweep)).curves
     joint = law.joint_fits(found)

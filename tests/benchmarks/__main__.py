@@ -1,8 +1,8 @@
-"""Benchmarks by hand: `python -m tests.benchmarks [throughput] [start_up] [step_time]`.
+"""Benchmarks by hand: `python -m tests.benchmarks NAME ...`.
 
-`python -m tests.benchmarks grid_cost` measures both networks on all devices of this
-machine and prints what the whole grid of Lee et al. costs there; `driver` and `actors`
-(with --data_dir) measure the engine of clusters.
+`grid_cost` measures both networks on all devices of this machine and prints what the
+whole grid of Lee et al. costs there; `driver` and `actors` (with --data_dir) measure
+the engine of clusters.
 
 Needs a machine that nobody else uses. All ratios come from one run, candidate after
 candidate, round after round; the medians are printed as a table and everything is
@@ -18,24 +18,11 @@ from typing import Any
 
 from absl import app, flags
 
-from tests.benchmarks import problem
-
-_BATCH_SIZES = flags.DEFINE_list(
-    "batch_sizes", [str(b) for b in problem.BATCH_SIZES], "Batch sizes."
-)
+_BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["8", "64", "512"], "Batch sizes.")
 _REPEATS = flags.DEFINE_integer("repeats", 5, "Rounds over all candidates.")
 _SECONDS = flags.DEFINE_float("seconds", 6.0, "Length of one measurement.")
 _OUT = flags.DEFINE_string("out", "benchmarks.json", "JSON file of all numbers.")
-_STEP_TIMES = flags.DEFINE_string(
-    "step_times", "step_times.csv", "CSV file that step_time writes."
-)
-_STRATEGY = flags.DEFINE_string("strategy", "auto", "Strategy that step_time measures.")
-_CPU_DEVICES = flags.DEFINE_integer(
-    "cpu_devices", 1, "Virtual CPUs for step_time with --strategy=mirrored."
-)
-_PRICE = flags.DEFINE_float(
-    "price", None, "Price of one device per hour, for step_time's table."
-)
+_STRATEGY = flags.DEFINE_string("strategy", "auto", "Strategy of grid_cost.")
 _GRID_SECONDS = flags.DEFINE_string(
     "grid_seconds", "seconds.csv", "CSV file of the times that grid_cost measures."
 )
@@ -58,28 +45,6 @@ def _print_table(rows: Sequence[dict[str, Any]]) -> None:
         text = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in values]
         print(f"{name:26}" + "".join(f"{value:>17}" for value in text))
     print(flush=True)
-
-
-def _step_time(batch_sizes: Sequence[int]) -> Rows:
-    import tensorflow as tf
-
-    from dps_tf.tuning.resources import configure_threads
-    from tests.benchmarks import step_time
-
-    configure_threads()
-    if _CPU_DEVICES.value > 1:
-        tf.config.set_logical_device_configuration(
-            tf.config.list_physical_devices("CPU")[0],
-            [tf.config.LogicalDeviceConfiguration()] * _CPU_DEVICES.value,
-        )
-    return step_time.write_table(
-        Path(_STEP_TIMES.value),
-        _STRATEGY.value,
-        batch_sizes,
-        price_per_device_hour=_PRICE.value,
-        repeats=_REPEATS.value,
-        seconds=_SECONDS.value,
-    )
 
 
 def _grid_cost(batch_sizes: Sequence[int]) -> Rows:
@@ -105,26 +70,16 @@ def _slots() -> Any:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the benchmarks that are named, or those that are for one machine."""
-    from tests.benchmarks import start_up, throughput
-
+    """Runs the benchmarks that are named."""
     batch_sizes = [int(b) for b in _BATCH_SIZES.value]
-
-    def of_each(run: Callable[[int, int, float], dict[str, Any]]) -> Rows:
-        return [run(b, _REPEATS.value, _SECONDS.value) for b in batch_sizes]
-
     known: dict[str, Callable[[], Rows]] = {
-        "throughput": lambda: of_each(throughput.run),
-        "start_up": lambda: of_each(start_up.run),
-        "step_time": lambda: _step_time(batch_sizes),
         "grid_cost": lambda: _grid_cost(batch_sizes),
         "driver": lambda: [_slots().driver(_TRIALS.value)],
         "actors": lambda: [
             _slots().actors(b, _DATA_DIR.value, _REPEATS.value) for b in batch_sizes
         ],
     }
-    by_name = ("grid_cost", "driver", "actors")
-    names = list(arguments[1:]) or [name for name in known if name not in by_name]
+    names = arguments[1:]
     unknown = set(names) - set(known)
     if unknown:
         raise app.UsageError(f"no benchmark is named {', '.join(sorted(unknown))}.")

@@ -220,19 +220,23 @@ def test_a_dry_run_prunes_and_keeps_nothing(tmp_path, tmp_path_factory, monkeypa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "said"),
+    ("method", "said", "order"),
     [
-        (sparsity.OneShot(lambda request, _: request.theta[1:]), "one array for each"),
+        (
+            sparsity.OneShot(lambda request, _: request.theta[1:]),
+            "one array for each",
+            (0, 1),
+        ),
         (
             sparsity.OneShot(
                 lambda request, _: request.loss_gradient(),
                 reader=sparsity.BalancedExamples(),
             ),
             "has no argument 'per_class'",
+            (1, 0),
         ),
     ],
 )
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_each_method_of_pruning_is_tried(monkeypatch, method, said, order):
     monkeypatch.setitem(sparsity.SPARSITY_METHODS._entries, "own", method)
     monkeypatch.setitem(sparsity.SPARSITY_METHODS._reads, "own", {})

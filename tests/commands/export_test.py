@@ -10,7 +10,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from absl.testing import parameterized
 
 import dps_tf
@@ -166,7 +165,3 @@ class ExportCommandTest(parameterized.TestCase):
         done = run("dps_tf.export", f"--sweep_dir={self.sweep}")
         self.assertEqual(done.returncode, 2)
         self.assertIn("error: --cell is missing", done.stderr)
-
-
-if __name__ == "__main__":
-    tf.test.main()

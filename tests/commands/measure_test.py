@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from dps_tf.store import LocalFiles, SweepReader
 from tests import interpreter
@@ -69,7 +69,3 @@ class MeasureCommandTest(parameterized.TestCase):
 
     def assertStartsWith(self, text, start):
         self.assertEqual(text[: len(start)], start)
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-import unittest
 from pathlib import Path
 
 from absl.testing import parameterized
@@ -92,7 +91,3 @@ class PrepareCommandTest(parameterized.TestCase):
         self.assertStartsWith(lines[0], "error: ")
         self.assertIn(expected, lines[0])
         self.assertNotIn("Traceback", done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -71,31 +71,31 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@functools.cache
-def parsed(file: Path) -> ast.AST:
-    """Returns the syntax tree of a file, parsed once for all rooms."""
-    return ast.parse(file.read_text(encoding="utf-8"))
-
-
-def offered(door: ast.AST) -> set[str]:
-    """Returns the names that a door imports from the modules of its room."""
-    return {
-        alias.name
-        for node in ast.walk(door)
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("dps_tf.")
-        for alias in node.names
-    }
-
-
-def ways_past(tree: ast.AST, room: str, door: set[str]) -> list[str]:
-    """Returns what is imported from a module of a room though its door offers it."""
+def imports(text: str) -> list[tuple[str, str]]:
+    """Returns the (module, name) of each name that a text imports from dps_tf."""
     return [
-        f"{node.module}.{alias.name}"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        and f"{node.module}".startswith(f"dps_tf.{room}.")
+        (f"{node.module}", alias.name)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom) and f"{node.module}".startswith("dps_tf.")
         for alias in node.names
-        if alias.name in door
+    ]
+
+
+@functools.cache
+def imports_of(file: Path) -> list[tuple[str, str]]:
+    """Returns those of a file, which is parsed once for all rooms."""
+    return imports(file.read_text(encoding="utf-8"))
+
+
+def ways_past(
+    found: list[tuple[str, str]], room: str, door: list[tuple[str, str]]
+) -> list[str]:
+    """Returns what is imported from a module of a room though its door offers it."""
+    offered = {name for _, name in door}
+    return [
+        f"{module}.{name}"
+        for module, name in found
+        if module.startswith(f"dps_tf.{room}.") and name in offered
     ]
 
 
@@ -103,20 +103,20 @@ def ways_past(tree: ast.AST, room: str, door: set[str]) -> list[str]:
     "room", ["core", "data", "models", "objectives", "sparsity", "store", "training"]
 )
 def test_what_a_door_offers_is_imported_from_it(room):
-    door = offered(parsed(PACKAGE / room / "__init__.py"))
+    door = imports_of(PACKAGE / room / "__init__.py")
     assert door
     others = [file for file in FILES if PACKAGE / room not in file.parents]
     tests = sorted((SOURCE_TREE / "tests").rglob("*.py"))
     found = {
-        str(file): ways_past(parsed(file), room, door) for file in [*others, *tests]
+        str(file): ways_past(imports_of(file), room, door) for file in [*others, *tests]
     }
     assert not {file: names for file, names in found.items() if names}
 
 
 def test_a_way_past_a_door_is_noticed():
     line = "from dps_tf.core.cell import Cell, parse_cell"
-    door = offered(ast.parse("from dps_tf.core.cell import Cell"))
-    assert ways_past(ast.parse(line), "core", door) == ["dps_tf.core.cell.Cell"]
+    door = imports("from dps_tf.core.cell import Cell")
+    assert ways_past(imports(line), "core", door) == ["dps_tf.core.cell.Cell"]
 
 
 def test_pure_modules_import_without_tensorflow_and_network():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import unittest
 from unittest import mock
 
 import numpy as np
@@ -133,7 +132,3 @@ class MappedSetTest(parameterized.TestCase):
         with mock.patch.object(transforms, "_COUNTED_IMAGES", 7):
             parts = Whitening.of(self.mapped(pixels(), "images"))
         np.testing.assert_array_equal(whole.table, parts.table)
-
-
-if __name__ == "__main__":
-    unittest.main()

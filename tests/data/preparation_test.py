@@ -8,7 +8,6 @@ import shutil
 import signal
 import threading
 import time
-import unittest
 from pathlib import Path
 from unittest import mock
 
@@ -344,7 +343,3 @@ class RealDataTest(tf.test.TestCase):
 
 def raw_labels(name: str, raw_dir: Path) -> np.ndarray:
     return raw_files.train_images(name, raw_dir)[1]
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import unittest
 
 from absl.testing import parameterized
 
@@ -68,7 +67,3 @@ class CheckTest(parameterized.TestCase):
         images, labels = raw_files.train_images(name, folder)
         self.assertEqual(images.shape, (60_000, 28, 28, 1))
         self.assertEqual(raw.content_sum(images, labels), PUBLISHED[name].content)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import unittest
-
 import numpy as np
 from absl.testing import parameterized
 
@@ -66,7 +64,3 @@ class SplitsTest(parameterized.TestCase):
     def test_published_split_has_no_choice(self, validation, seed):
         with self.assertRaisesRegex(UserError, r"the published one: .*\(6000\)"):
             split_indices("lee2021", 60_000, validation, seed)
-
-
-if __name__ == "__main__":
-    unittest.main()

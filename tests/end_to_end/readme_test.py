@@ -151,7 +151,8 @@ def test_the_commands_for_mnist_work(tmp_path: Path) -> None:
             arguments.append(f"--raw_dir={raw}")
         if "dps_tf.train" in words and "--data_dir=data" in words:
             # The same command at less cost: its numbers are not looked at.
-            arguments += ["--gin_bindings=workload.step_budget = 100"]
+            arguments += ["--gin_bindings=workload.step_budget = 20"]
+            arguments += ["--gin_bindings=evaluation.steps = 20"]
             arguments += ["--gin_bindings=workload.points = 1"]
             arguments += ["--gin_bindings=sweep.batch_sizes = (64,)", "--slots=1"]
             # Pruned cells of this network are trained by the tests of gin files.

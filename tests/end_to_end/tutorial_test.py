@@ -51,10 +51,12 @@ def test_the_first_hour_ends_with_two_curves_in_a_figure(tmp_path):
         shutil.copy(TUTORIAL / name, tmp_path)
     # One slot compiles once, and a report of few sections takes as many seconds less.
     few = few_sections.command("headline", "table")
+    less = ["--gin_bindings=workload.points = 4", "--slots=1"]
+    less.append("--gin_bindings=sweep.batch_sizes = (8, 32, 512)")
     printed = [
         run([*few, *words[2:]], tmp_path)
         if "dps_tf.report" in words
-        else run([*words[1:], "--slots=1"], tmp_path)
+        else run([*words[1:], *(less if "--dry_run" not in words else [])], tmp_path)
         for words in commands()[2:]
     ]
     assert "noisy_digits_perceptron-sgd-none-seed0-b512" in printed[0]

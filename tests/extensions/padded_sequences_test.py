@@ -6,7 +6,6 @@ import importlib
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import dps_tf
@@ -19,12 +18,11 @@ FILE = Path(__file__).parent / "padded_sequences.gin"
 def test_a_sequence_model_goes_from_the_gin_file_to_its_tables(tmp_path):
     importlib.import_module("tests.extensions.padded_sequences")
     sweep = dps_tf.sweep(str(FILE))
-    once, again = (dps_tf.run(sweep, tmp_path / name) for name in ("once", "again"))
-    assert "complete" in set(once.trials["outcome"])
-    pd.testing.assert_frame_equal(once.trials, again.trials)
-    pd.testing.assert_frame_equal(once.curves, again.curves)
+    # It refuses parts that make a step twice and not alike.
+    tables = dps_tf.run(sweep, tmp_path)
+    assert "complete" in set(tables.trials["outcome"])
     # Tokens that are wrong, out of those that are not padding.
     labels = np.asarray(data.load("counting").validation.labels)
     assert labels.shape[1] == 10 and np.any(labels < 0)
-    wrong = once.curves["validation/classification_error"] * np.sum(labels >= 0)
+    wrong = tables.curves["validation/classification_error"] * np.sum(labels >= 0)
     np.testing.assert_allclose(wrong, np.round(wrong), atol=1e-9)

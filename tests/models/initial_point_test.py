@@ -149,6 +149,3 @@ class InitialPointTest(tf.test.TestCase, parameterized.TestCase):
 
 
 FROZEN = (0.7639454007, -0.4077770114, -0.3407635987)
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -282,7 +282,3 @@ class RegistryTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIsInstance(models.build("linear_for_test", (4,), 2), keras.Model)
         with self.assertRaisesRegex(UserError, "registered already"):
             models.register("mlp", linear)
-
-
-if __name__ == "__main__":
-    tf.test.main()

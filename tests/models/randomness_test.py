@@ -264,7 +264,3 @@ class CheckTest(tf.test.TestCase, parameterized.TestCase):
             UserError, rf"layer 'mine' \(Own\) of model 'net' draws .*({operation})"
         ):
             check_graph(graph, model)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -24,8 +24,6 @@ LM1B = 32_000
 
 # What the files of Shallue et al. train is counted in `tests/contracts`.
 COUNTS = [
-    ("resnet50", (64, 64, 3), 10, {}, 25_549_352 - 990 * 2049),
-    ("transformer", SENTENCE, LM1B, {"depth": 2}, 39_069_696),
     # Untied is the published form; tied has exactly one matrix less.
     (
         "transformer",
@@ -34,10 +32,7 @@ COUNTS = [
         {"depth": 2, "tied": True},
         39_069_696 - LM1B * 512,
     ),
-    # karpathy/nanoGPT prints 0.80M, positions left out.
-    ("gpt", (64,), 65, {}, 804_096),
     ("gpt", (256,), 65, {"width": 384, "heads": 6, "depth": 6}, 10_745_088),
-    ("vit", IMAGENET, 1000, {}, 21_974_632),
 ]
 
 
@@ -56,8 +51,8 @@ def test_number_of_parameters(name, shape, classes, arguments, count):
     assert model.output_shape == (None, *positions, classes)
 
 
-@pytest.mark.parametrize("classes", [1000, 7186])
-def test_resnet50_has_a_logit_for_each_class_of_each_image(classes):
+def test_resnet50_has_a_logit_for_each_class_of_each_image():
+    classes = 7186
     with tf.Graph().as_default():  # where nothing is allocated
         model = models.build("resnet50", IMAGENET, classes, blocks=(1, 1, 1, 1))
         assert model.output_shape == (None, classes)

@@ -177,7 +177,3 @@ class TokensTest(tf.test.TestCase):
         logits[..., 1] = 1e4
         found = measured(objective, np.zeros([1, 1], np.int32), logits)
         self.assertEqual(found["validation/perplexity"], math.inf)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -171,7 +171,3 @@ class LossTest(tf.test.TestCase):
         objective = objectives.build("sigmoid_cross_entropy")
         with self.assertRaisesRegex(UserError, "average_precision early: use eval"):
             objective.bounded_metric(Goal(PAIRS, 0.3, "maximize"))
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -52,7 +52,3 @@ class SquaredErrorTest(tf.test.TestCase):
         self.assertAllClose(found[R_SQUARED], expected[R_SQUARED])
         alone = measured(self.objective, self.labels[:, :1], self.outputs[:, :1])
         self.assertTrue(math.isnan(alone[R_SQUARED]))
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -102,7 +102,3 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
             found.append(program.evaluate().metrics)
         for one, two in zip(found[:2], found[2:], strict=True):
             self.assertAllClose(one, two, rtol=1e-4)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -204,7 +204,3 @@ class DefaultSpaceTest(tf.test.TestCase, parameterized.TestCase):
         optim.register("no_space_for_test", optim.OPTIMIZERS["sgd"])
         with self.assertRaisesRegex(UserError, "bind workload.space"):
             optim.default_space("no_space_for_test")
-
-
-if __name__ == "__main__":
-    tf.test.main()

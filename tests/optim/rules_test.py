@@ -197,7 +197,3 @@ class OptaxTest(tf.test.TestCase, parameterized.TestCase):
         values = np.linalg.svd(ours, compute_uv=False)
         self.assertBetween(values.min(), 0.3, 1.3)
         self.assertBetween(values.max(), 0.6, 1.3)
-
-
-if __name__ == "__main__":
-    tf.test.main()

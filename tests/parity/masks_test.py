@@ -77,7 +77,3 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
         scores = [np.abs(truth.arrays[f"score_sum/{name}"]) for name in order]
         for name, ours in zip(order, select(scores, truth.sparsity), strict=True):
             self.assertAllEqual(ours, truth.arrays[f"mask/{name}"])
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -41,7 +41,3 @@ class SmoothnessTest(tf.test.TestCase, parameterized.TestCase):
             gradient, gradients.trainable(before), gradients.trainable(after)
         )
         self.assertAllClose(found, float(truth.arrays["lipschitz"]), RELATIVE, 0)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -63,7 +63,3 @@ class TrainingTest(tf.test.TestCase, parameterized.TestCase):
         loss, accuracy = replay.evaluate(*truth.evaluation)
         self.assertAllClose(loss, truth.arrays[f"{group}/loss"], RELATIVE)
         self.assertAllClose(accuracy, truth.arrays[f"{group}/accuracy"], RELATIVE)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -207,7 +207,3 @@ class ClosedFormTest(tf.test.TestCase, parameterized.TestCase):
     def test_without_a_gradient_there_is_no_curvature(self, value):
         found = curvature(lambda v: v, [np.full(3, value)])
         self.assertTrue(np.isnan(found).all())
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -162,7 +162,3 @@ class ExampleGradientsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(ExampleGradients(self.build, few).batch_size, 2)
         one = Examples(self.examples.inputs[:1], self.examples.labels[:1])
         self.assertEqual(ExampleGradients(self.build, one).batch_size, 1)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -119,7 +119,3 @@ class MeasuredNoiseTest(tf.test.TestCase):
         self.assertAllClose(
             found.noise_trace, share * dimensions * deviation**2, rtol=0.05
         )
-
-
-if __name__ == "__main__":
-    tf.test.main()

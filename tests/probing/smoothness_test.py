@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from dps_tf.probing import local_smoothness
 
@@ -49,7 +49,3 @@ class LocalSmoothnessTest(parameterized.TestCase):
             lambda point: [point[0] * np.nan], [np.zeros(3)], [np.ones(3)]
         )
         self.assertTrue(np.isnan(found))
-
-
-if __name__ == "__main__":
-    absltest.main()

@@ -78,7 +78,3 @@ class MeasureUpdateTest(tf.test.TestCase):
             )
         change = sum(np.sum((a - b) ** 2) for a, b in zip(*ends, strict=True))
         self.assertAllClose(found["smoothness"], np.sqrt(change) / 2e-2, rtol=0.1)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -98,7 +98,3 @@ class CachedTest(tf.test.TestCase, parameterized.TestCase):
 
     def paths(self, pattern):
         return Path(self.directory).glob(pattern)
-
-
-if __name__ == "__main__":
-    tf.test.main()

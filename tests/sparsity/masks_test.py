@@ -315,7 +315,3 @@ class ExamplesTest(tf.test.TestCase):
     def test_balanced_takes_the_first_of_each_class(self):
         labels = np.array([1, 0, 1, 1, 0, 0])
         self.assertAllEqual(balanced(labels, 2, 2), [1, 4, 0, 2])
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -282,7 +282,3 @@ class OtherLayersTest(tf.test.TestCase, parameterized.TestCase):
         found = scores.snip(MaskRequest(network, theta, dataset, *asked), None)
         self.assertEqual([f.shape for f in found], [t.shape for t in theta])
         self.assertGreater(found[0].max(), 0)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -188,7 +188,3 @@ class SelectionsTest(tf.test.TestCase, parameterized.TestCase):
         roles = [VariableRole("l/bias", "l", "bias")]
         with self.assertRaisesRegex(UserError, "no meaning for l/bias"):
             choose(name, Candidates([np.ones(3)], roles), 0.5, arguments)
-
-
-if __name__ == "__main__":
-    tf.test.main()

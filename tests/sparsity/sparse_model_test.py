@@ -125,7 +125,3 @@ class SparseModelTest(tf.test.TestCase, parameterized.TestCase):
         (self.folder / "thesis.tex").unlink()
         save_sparse(network, masks, str(self.folder))
         save_sparse(network, masks, str(self.folder))
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -162,7 +162,3 @@ class SchedulesTest(tf.test.TestCase, parameterized.TestCase):
             tfmot.with_schedule(
                 simple_cnn(), method, 0.9, Pruning(arguments=arguments), 32
             )
-
-
-if __name__ == "__main__":
-    tf.test.main()

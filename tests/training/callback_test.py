@@ -15,7 +15,6 @@ from absl.testing import parameterized
 import dps_tf
 from dps_tf.core import Goal, UserError
 from tests.training import problems
-from tests.training.problems import Problem
 
 ERROR = "validation/classification_error"
 NEVER = Goal(ERROR, 0.0, inclusive=False)
@@ -177,9 +176,7 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_sequences_count_positions(self):
         dataset = problems.sequences()
-        problem = Problem(dataset, "tiny_transformer", arguments=problems.SMALL)
-        held = dataset.validation
-        model = problem.task.network()
+        held, model = dataset.validation, problems.successors()
         loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(tf_keras.optimizers.Adam(0.03), loss)
         goal = Goal("validation/accuracy", 0.9, "maximize")
@@ -250,7 +247,3 @@ class RefusalTest(tf.test.TestCase, parameterized.TestCase):
     def test_several_steps_at_once(self):
         with self.assertRaisesRegex(UserError, "steps_per_execution=5: use 1"):
             fit(new_model(steps_per_execution=5), callback())
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -94,7 +94,3 @@ class ConcurrencyTest(tf.test.TestCase, parameterized.TestCase):
             list(pool.map(first, programs))
         one, other = (program.read() for program in programs)
         self.assertTrue(same_bits(one, other))
-
-
-if __name__ == "__main__":
-    tf.test.main()

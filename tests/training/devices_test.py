@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from dps_tf.core import Goal, UserError
 from dps_tf.models.layers import GhostBatchNormalization
 from dps_tf.training import Program
 from tests.training import problems
-from tests.training.problems import PROBLEMS, Problem, error_of, same_bits
+from tests.training.problems import PROBLEMS, Problem, error_of, same_bits, shared
 
 GOAL = Goal("validation/classification_error", 0.12)
 
@@ -37,7 +38,7 @@ def masked(problem: Problem, program: Program) -> list[np.ndarray]:
 @functools.cache
 def on_one_device(problem: Problem):
     """Losses, evaluations and last state, trained once for all strategies."""
-    program = problem.program()
+    program = shared(problem)
     masked(problem, program)
     return *problem.curve(program, 50, 10), program.read()
 
@@ -63,9 +64,7 @@ class DevicesTest(CurveTestCase):
         ("mlp", 2), ("simple_cnn", 2), ("batch_norm", 4), ("transformer", 2)
     )
     def test_data_split_over_replicas(self, name, replicas):
-        problem = PROBLEMS[name]
-        program = problem.program(problems.mirrored(replicas))
-        self.assert_same_curve(problem, program)
+        self.assert_same_curve(PROBLEMS[name], shared(PROBLEMS[name], replicas))
 
     def test_one_replica_is_one_device_to_the_bit(self):
         problem = PROBLEMS["mlp"]
@@ -76,8 +75,7 @@ class DevicesTest(CurveTestCase):
 
     @parameterized.parameters("mlp", "batch_norm")
     def test_bits_of_replicas_do_not_depend_on_slices_or_turns(self, name):
-        problem = PROBLEMS[name]
-        program = problem.program(problems.mirrored(2))
+        problem, program = PROBLEMS[name], shared(PROBLEMS[name], 2)
         states = []
         for length in (24, 6):
             masked(problem, program)
@@ -93,7 +91,7 @@ class DevicesTest(CurveTestCase):
 
     def test_trial_moves_between_one_device_and_several(self):
         problem = PROBLEMS["batch_norm"]
-        one, two = problem.program(), problem.program(problems.mirrored(2))
+        one, two = shared(problem), shared(problem, 2)
         problem.begin(one)
         losses, _ = problem.curve(one, 20, 10)
         problem.begin(two)
@@ -104,7 +102,7 @@ class DevicesTest(CurveTestCase):
     @parameterized.parameters(False, True)
     def test_evaluation_that_stops_at_the_goal(self, jit_compile):
         problem = PROBLEMS["mlp"]
-        one = problem.program(goal=GOAL)
+        one = shared(problem, goal=GOAL)
         two = problem.program(problems.mirrored(2), goal=GOAL, jit_compile=jit_compile)
         for program in (one, two):
             problem.begin(program)
@@ -117,8 +115,7 @@ class DevicesTest(CurveTestCase):
     def test_step_of_divergence(self):
         problem = Problem(optimizer="momentum")
         found = []
-        for strategy in (problems.one_device(), problems.mirrored(2)):
-            program = problem.program(strategy)
+        for program in (problem.program(), problem.program(problems.mirrored(2))):
             problem.begin(program, learning_rate=1e12)
             advance = program.advance(problem.order(0, 500))
             self.assertTrue(advance.diverged)
@@ -214,32 +211,20 @@ class XlaTest(CurveTestCase):
     @parameterized.parameters("mlp", "simple_cnn", "batch_norm")
     def test_whole_slice_under_xla(self, name):
         problem = PROBLEMS[name]
-        self.assert_same_curve(problem, problem.program(jit_compile=True))
+        self.assert_same_curve(problem, shared(problem, jit_compile=True))
 
     def test_slices_of_all_lengths_share_few_shapes_and_all_bits(self):
         problem = PROBLEMS["mlp"]
-        program = problem.program(jit_compile=True)
-        shapes = set()
-        run = program._run
-
-        def noted(*arguments):
-            shapes.add(arguments[-1].shape)
-            return run(*arguments)
-
-        program._run = noted
-        states = []
-        for lengths in ((7,), (1, 2, 4), (3, 3, 1)):
-            masked(problem, program)
-            step = 0
-            for length in lengths:
-                self.assertEqual(
-                    program.advance(problem.order(step, length)).steps, length
-                )
-                step += length
-            states.append(program.read())
+        program, states = shared(problem, jit_compile=True), []
+        with mock.patch.object(program, "_run", wraps=program._run) as run:
+            for lengths in ((7,), (1, 2, 4), (3, 3, 1)):
+                masked(problem, program)
+                step = 0
+                for length in lengths:
+                    rows = problem.order(step, length)
+                    self.assertEqual(program.advance(rows).steps, length)
+                    step += length
+                states.append(program.read())
         self.assertTrue(all(same_bits(states[0], state) for state in states))
+        shapes = {call.args[-1].shape for call in run.call_args_list}
         self.assertEqual(shapes, {(n, 16) for n in (1, 2, 4, 8)})
-
-
-if __name__ == "__main__":
-    tf.test.main()

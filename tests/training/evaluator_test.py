@@ -19,7 +19,7 @@ from dps_tf.data import Dataset, Examples
 from dps_tf.training import Program, device_data, evaluation
 from dps_tf.training.evaluation import Evaluation
 from tests.training import problems
-from tests.training.problems import SMALL, Problem
+from tests.training.problems import Problem
 
 ERROR = "validation/classification_error"
 HELD = problems.BLOBS.validation  # 75 examples, four classes
@@ -89,23 +89,19 @@ class ExactTest(tf.test.TestCase, parameterized.TestCase):
         self.assertGreater(wrong, 0)
         return found
 
-    @parameterized.parameters(1, 32, 75, 500)
+    @parameterized.parameters(32, 500)
     def test_naive_loop_whatever_the_batches(self, size):
         with batches_of(exact=size):
             self.check(Problem(), Problem().program())
 
     def test_sequences_count_positions(self):
-        problem = Problem(problems.sequences(), "tiny_transformer", arguments=SMALL)
+        problem = problems.Tokens(problems.sequences())
         with batches_of(exact=5):
             self.check(problem, problem.program())
 
-    @parameterized.parameters(16, 75)
-    def test_replicas_share_batches_even_where_some_get_only_padding(self, size):
-        with batches_of(exact=size):
-            strategy = tf.distribute.MirroredStrategy(
-                [f"CPU:{i}" for i in range(4)], tf.distribute.ReductionToOneDevice()
-            )
-            self.check(Problem(), Problem().program(strategy))
+    def test_replicas_share_batches_even_where_some_get_only_padding(self):
+        with batches_of(exact=16):
+            self.check(Problem(), Problem().program(problems.mirrored(4)))
 
     def test_batches_that_are_padded_keep_every_example_once(self):
         for size, shards in itertools.product((1, 7, 32, 100), (1, 2, 4)):
@@ -222,7 +218,6 @@ def exactly(
 class GoalTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (Goal(ERROR, 0.16), 5),
-        (Goal(ERROR, 0.16, inclusive=False), 32),
         (Goal(ERROR, 0.95), 32),
         (Goal("validation/accuracy", 0.84, "maximize"), 200),
         (Goal(ERROR, 0.0, inclusive=False), 5),
@@ -243,7 +238,7 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
             else:
                 self.assertEqual(found, truth)
 
-    @parameterized.parameters(0.3, 0.12, 0.05)
+    @parameterized.parameters(0.3, 0.05)
     def test_steps_to_result_of_real_digits_are_those_of_exact_evaluation(
         self, threshold
     ):
@@ -311,9 +306,7 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllGreater(ranks[looked & close], 0)
 
     def test_sequences(self):
-        problem = Problem(
-            problems.sequences(), "tiny_transformer", "adam", arguments=SMALL
-        )
+        problem = problems.Tokens(problems.sequences(), optimizer="adam")
         goal = Goal("validation/accuracy", 0.9, "maximize")
         with batches_of(goal=5):
             exact, early = problem.program(), problem.program(goal=goal)
@@ -334,7 +327,3 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
             UserError, "cross_entropy early: use evaluation_mode = 'exa"
         ):
             Problem().program(goal=goal)
-
-
-if __name__ == "__main__":
-    tf.test.main()

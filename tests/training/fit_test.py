@@ -21,13 +21,6 @@ STEPS = 50
 NEVER = Goal("validation/classification_error", 0.0, inclusive=False)
 
 
-def stock(name: str) -> keras.optimizers.Optimizer:
-    point = problems.POINTS[name]
-    if name == "adam":
-        return keras.optimizers.Adam(**point)
-    return keras.optimizers.SGD(**point, nesterov=name == "nesterov")
-
-
 def packaged(problem: Problem) -> optim.TensorOptimizer:
     optimizer = optim.TensorOptimizer(problem.optimizer, problem.schedule)
     optimizer.set_metaparameters(problem.point)
@@ -99,20 +92,20 @@ class FitTest(tf.test.TestCase, parameterized.TestCase):
             )
         self.assertLess(losses[-1], losses[0])
 
-    @parameterized.parameters(*problems.STOCK, "muon")
+    @parameterized.parameters("nesterov", "adam", "muon")
     def test_package_optimizer_on_a_schedule(self, name):
         problem = digits(name, "linear")
         self.assert_curve_of_slice(problem, fitted(problem, packaged(problem)))
 
-    @parameterized.parameters(*problems.STOCK)
-    def test_stock_optimizer_at_constant_rate(self, name):
-        problem = digits(name)
-        self.assert_curve_of_slice(problem, fitted(problem, stock(name)))
+    def test_stock_optimizer_at_constant_rate(self):
+        problem = digits("adam")
+        stock = keras.optimizers.Adam(**problems.POINTS["adam"])
+        self.assert_curve_of_slice(problem, fitted(problem, stock))
 
-    @parameterized.parameters(1, 50)
-    def test_epochs_of_keras_change_nothing(self, epochs):
+    def test_epochs_of_keras_change_nothing(self):
         problem = digits("sgd")
-        self.assert_curve_of_slice(problem, fitted(problem, packaged(problem), epochs))
+        callback = fitted(problem, packaged(problem), epochs=STEPS)
+        self.assert_curve_of_slice(problem, callback)
 
     @parameterized.parameters(
         ("simple_cnn", "images16"),
@@ -150,7 +143,3 @@ class FitTest(tf.test.TestCase, parameterized.TestCase):
         ]
         self.assertLess(differences[1], 1e-5)
         self.assertGreater(max(differences), 1e-3)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -17,7 +17,7 @@ from dps_tf.data import Dataset, Examples
 from dps_tf.training import DeviceData, Program, StreamedData, Task
 from tests.made_up import small_sweeps
 from tests.training import problems
-from tests.training.problems import Problem, same_bits
+from tests.training.problems import Problem, same_bits, shared
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,10 +55,15 @@ def trained(problem: Problem, program: Program, steps: int = 20, cut: int = 20):
 
 @functools.cache
 def on_one_device(problem: Problem):
-    return trained(problem, problem.program())
+    return trained(problem, shared(problem))
 
 
-MOMENTUM = Local(optimizer="momentum")
+@functools.cache
+def local(optimizer: str) -> Local:
+    return Local(optimizer=optimizer)
+
+
+MOMENTUM = local("momentum")
 
 
 def half_masks(program: Program) -> list[np.ndarray]:
@@ -125,13 +130,19 @@ class LinearRegressionTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(found[1], slot, rtol=1e-4, atol=1e-5)
 
 
+SGD = Problem()
+
+
 class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
     def test_one_local_step_of_sgd_is_synchronous_sgd_up_to_rounding(self):
-        local = on_one_device(Local(local_steps=1))
-        alone = on_one_device(Problem())
-        for found, wanted in zip(local.arrays[:4], alone.arrays, strict=True):
+        every = Local(local_steps=1)
+        alone = on_one_device(SGD)
+        for found, wanted in zip(
+            on_one_device(every).arrays[:4], alone.arrays, strict=True
+        ):
             self.assertAllClose(found, wanted, rtol=0, atol=2e-6)
-        further = on_one_device(Local(local_steps=4))
+        fourth = dataclasses.replace(every, local_steps=4)
+        further = trained(fourth, shared(every))
         self.assertGreater(np.abs(further.arrays[0] - alone.arrays[0]).max(), 1e-4)
 
     def test_late_gradients_of_one_local_step_are_those_of_late_synchronous_sgd(self):
@@ -139,7 +150,7 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
         alone = on_one_device(Local(workers=0, delay=3))
         for found, wanted in zip(local.arrays[:4], alone.arrays[:4], strict=True):
             self.assertAllClose(found, wanted, rtol=0, atol=2e-6)
-        prompt = on_one_device(Problem())
+        prompt = on_one_device(SGD)
         self.assertGreater(np.abs(prompt.arrays[0] - alone.arrays[0]).max(), 1e-4)
 
     def test_one_worker_is_synchronous_sgd_to_the_bit(self):
@@ -147,39 +158,34 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
         self.assertTrue(same_bits(one, on_one_device(Problem(optimizer="momentum"))))
 
     def test_without_workers_nothing_is_in_the_state(self):
-        program = Problem().program()
-        Problem().begin(program)
-        self.assertLen(program.read().arrays, len(program.network.weights))
+        self.assertLen(on_one_device(SGD).arrays, len(shared(SGD).network.weights))
 
 
 class StateTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("momentum", "adam", "muon", "soap", "schedule_free_sgd")
     def test_slices_and_other_trials_change_no_bit(self, name):
-        problem = Local(optimizer=name)
-        first, second = problem.program(), problem.program()
-        problem.begin(first)
-        problem.curve(first, 20, 20)
-        problem.begin(second)
+        problem = local(name)
+        program, whole = shared(problem), on_one_device(problem)
+        problem.begin(program)
         for step in range(0, 20, 5):  # the ends of slices fall within rounds
-            second.advance(problem.order(step, 5))
-            state = second.read()
-            problem.begin(second, seed=9)
-            second.advance(problem.order(0, 4))
-            second.evaluate()
-            second.load(state, problem.point)
-        self.assertTrue(same_bits(first.read(), second.read()))
-        self.assertEqual(first.traces, 1)
+            program.advance(problem.order(step, 5))
+            state = program.read()
+            problem.begin(program, seed=9)
+            program.advance(problem.order(0, 4))
+            program.evaluate()
+            program.load(state, problem.point)
+        self.assertTrue(same_bits(whole, program.read()))
+        self.assertEqual(program.traces, 1)
 
     def test_what_is_evaluated_is_the_average_within_a_round_too(self):
-        program = MOMENTUM.program()
-        state = trained(MOMENTUM, program, 7)
+        state = trained(MOMENTUM, shared(MOMENTUM), 7)
         weights, own = state.arrays[:4], state.arrays[8:12]
         for average, of_workers in zip(weights, own, strict=True):
             self.assertAllClose(average, of_workers.mean(axis=0), atol=1e-6)
             self.assertGreater(np.abs(of_workers[1] - of_workers[0]).max(), 1e-4)
 
     def test_local_steps_are_no_part_of_the_program(self):
-        program = MOMENTUM.program()
+        program = shared(MOMENTUM)
         MOMENTUM.begin(program, local_steps=2)
         program.advance(MOMENTUM.order(0, 6))
         other = dataclasses.replace(MOMENTUM, local_steps=2)
@@ -192,8 +198,8 @@ class StateTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("momentum", "muon", "lamb")
     def test_pruned_entries_stay_zero(self, name):
-        problem = Local(optimizer=name)
-        program = problem.program()
+        problem = local(name)
+        program = shared(problem)
         masks = half_masks(program)
         initial = models.initial_point(program.network, 3)
         initial = [value * mask for value, mask in zip(initial, masks, strict=True)]
@@ -281,19 +287,18 @@ class DevicesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(2, 4)
     def test_replicas_train_the_workers_that_one_device_trains(self, replicas):
-        program = MOMENTUM.program(problems.mirrored(replicas))
+        program = shared(MOMENTUM, replicas)
         self.assert_same(trained(MOMENTUM, program), on_one_device(MOMENTUM))
         self.assertEqual(program.traces, 1)
 
     def test_slices_of_replicas_change_no_bit(self):
-        program = MOMENTUM.program(problems.mirrored(2))
+        program = shared(MOMENTUM, 2)
         whole = trained(MOMENTUM, program)
         self.assertTrue(same_bits(whole, trained(MOMENTUM, program, cut=5)))
 
     def test_trial_moves_between_devices_within_a_round(self):
-        program = MOMENTUM.program(problems.mirrored(2))
+        program, one = shared(MOMENTUM, 2), shared(MOMENTUM)
         trained(MOMENTUM, program, 10, 10)
-        one = MOMENTUM.program()
         one.load(program.read(), MOMENTUM.point)
         one.advance(MOMENTUM.order(10, 10))
         self.assert_same(one.read(), on_one_device(MOMENTUM))
@@ -309,12 +314,12 @@ class DevicesTest(tf.test.TestCase, parameterized.TestCase):
         program = MOMENTUM.program(jit_compile=True)
         self.assert_same(trained(MOMENTUM, program), on_one_device(MOMENTUM))
 
-    @parameterized.parameters(1, 2)
+    @parameterized.parameters(0, 2)
     def test_streamed_data_change_no_bit(self, replicas):
-        strategy = problems.one_device() if replicas == 1 else problems.mirrored(2)
-        streamed = StreamedData(MOMENTUM.dataset, strategy)
+        held = shared(MOMENTUM, replicas)
+        streamed = StreamedData(MOMENTUM.dataset, held.strategy)
         program = Program(MOMENTUM.task, streamed, MOMENTUM.batch_size)
-        wanted = trained(MOMENTUM, MOMENTUM.program(strategy))
+        wanted = trained(MOMENTUM, held)
         self.assertTrue(same_bits(trained(MOMENTUM, program), wanted))
 
     def test_workers_that_replicas_cannot_share_are_refused(self):
@@ -339,7 +344,3 @@ class DrawsTest(tf.test.TestCase):
         ]
         for one, other in zip(*found, strict=True):
             self.assertAllClose(one, other, rtol=0, atol=2e-6)
-
-
-if __name__ == "__main__":
-    tf.test.main()

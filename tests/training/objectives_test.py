@@ -135,7 +135,9 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
     def test_two_devices_are_one(self, name):
         task = regularized(name)
         loss, alone = trained(program_of(task))
-        for placed in (DeviceData, StreamedData):
+        # Tokens of which no replica has as many as another, in both ways.
+        ways = DeviceData, StreamedData
+        for placed in ways if name == "token_cross_entropy" else ways[:1]:
             other_loss, shared = trained(program_of(task, problems.mirrored(2), placed))
             self.assertAllClose(loss, other_loss, rtol=1e-5)
             self.assertEqual(list(alone.metrics), list(shared.metrics))
@@ -184,7 +186,3 @@ class RefusalTest(tf.test.TestCase):
         task = task_of("squared_error", dataset=dataset_of(labels), objective=softmax)
         with self.assertRaisesRegex(UserError, "'noise' are float32.*one whole number"):
             program_of(task)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -78,7 +78,3 @@ class PlacementTest(tf.test.TestCase, parameterized.TestCase):
             device_memory.note(BLOBS, streamed),
             "synthetic: 0.0 MB, streamed from the host",
         )
-
-
-if __name__ == "__main__":
-    tf.test.main()

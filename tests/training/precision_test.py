@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -56,10 +57,16 @@ def pruned(problem: Problem, program: Program) -> list[np.ndarray]:
     return masks
 
 
+@functools.cache
+def mixed_of(name: str) -> Program:
+    """Returns the program of a problem that several tests share."""
+    return mixed(PROBLEMS[name])
+
+
 class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*PROBLEMS)
     def test_whatever_is_kept_is_float32(self, name):
-        program = mixed(PROBLEMS[name])
+        program = mixed_of(name)
         PROBLEMS[name].begin(program)
         kept = program.read().arrays
         self.assertEqual({v.dtype for v in kept}, {np.dtype("float32")})
@@ -71,7 +78,7 @@ class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
     def test_losses_stay_near_those_of_float32(self, name):
         problem = PROBLEMS[name]
         curves = []
-        for program in (problem.program(), mixed(problem)):
+        for program in (problem.program(), mixed_of(name)):
             problem.begin(program)
             curves.append(problem.curve(program, 40, 5)[0])
         self.assertAllClose(*curves, rtol=0.05, atol=0.02)
@@ -80,7 +87,7 @@ class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_pruned_entries_stay_zero(self):
         problem = PROBLEMS["simple_cnn"]
-        program = mixed(problem)
+        program = mixed_of("simple_cnn")
         masks = pruned(problem, program)
         program.advance(problem.order(0, 10))
         for value, mask in zip(program.read().arrays, masks, strict=False):
@@ -129,8 +136,7 @@ class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
     def test_under_xla_as_for_a_tpu(self):
         problem = PROBLEMS["mlp"]
         curves = []
-        for jit_compile in (False, True):
-            program = mixed(problem, jit_compile=jit_compile)
+        for program in (mixed_of("mlp"), mixed(problem, jit_compile=True)):
             problem.begin(program)
             curves.append(problem.curve(program, 20, 10)[0])
             self.assertEqual(program.traces, 1)
@@ -142,13 +148,9 @@ class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
         problem = PROBLEMS[name]
         curves = []
         two = strategies.build("mirrored", devices=("CPU:0", "CPU:1"))
-        for strategy in (None, two):
-            program = mixed(problem, strategy, gradual)
+        one = mixed(problem, gradual=gradual) if gradual else mixed_of(name)
+        for program in (one, mixed(problem, two, gradual)):
             problem.begin(program)
             curves.append(problem.curve(program, 20, 10)[0])
         # Gradients are rounded to 8 bits before replicas add them up.
         self.assertAllClose(*curves, rtol=0.02)
-
-
-if __name__ == "__main__":
-    tf.test.main()

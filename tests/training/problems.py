@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -137,6 +138,30 @@ class Problem:
             losses.append(program.advance(self.order(step, interval, seed)).loss)
             evaluations.append(program.evaluate())
         return losses, evaluations
+
+
+def successors() -> keras.Model:
+    """Returns a network that knows of each token the one before it alone."""
+    inputs = keras.Input([None], dtype="int32")
+    near = keras.layers.Embedding(5, 8)(inputs)
+    return keras.Model(inputs, keras.layers.Dense(5)(near))
+
+
+class Tokens(Problem):
+    """Sequences, and a network that is built in less time than a transformer."""
+
+    @property
+    def task(self) -> Task:
+        return dataclasses.replace(super().task, network=successors)
+
+
+@functools.cache
+def shared(problem: Problem, replicas: int = 0, **arguments: Any) -> Program:
+    """Returns a program that trials of several tests share.
+
+    On one device, or on replicas of a mirrored strategy.
+    """
+    return problem.program(mirrored(replicas) if replicas else None, **arguments)
 
 
 PROBLEMS = {

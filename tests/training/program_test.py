@@ -18,7 +18,7 @@ from dps_tf.core import Goal, TrialState, UserError
 from dps_tf.data import Chain, FirstTokens
 from dps_tf.training import DeviceData, Program, Task, evaluation
 from tests.training import problems
-from tests.training.problems import SMALL, Problem, one_device, same_bits
+from tests.training.problems import Problem, Tokens, one_device, same_bits
 
 DECAYING = Problem(optimizer="nesterov", schedule="linear", smoothing=True)
 
@@ -90,10 +90,10 @@ class TraceTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(found, [is_called])
 
     def test_no_steps_at_all_change_nothing(self):
-        program = DECAYING.program()
-        DECAYING.begin(program)
+        problem, program = plain("adam")
+        problem.begin(program)
         before = program.read()
-        self.assertEqual(program.advance(DECAYING.order(0, 0)).steps, 0)
+        self.assertEqual(program.advance(problem.order(0, 0)).steps, 0)
         self.assertTrue(same_bits(before, program.read()))
 
 
@@ -144,18 +144,19 @@ class BitsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*optim.OPTIMIZERS.names())
     def test_resumed_by_every_optimizer(self, name):
-        problem = Problem(optimizer=name, schedule="linear")
-        first = problem.program()
-        problem.begin(first)
-        problem.curve(first, 20, 20)
-        halfway = through_file(first.read())
-        slots = first.optimizer.init(first.network.trainable_variables)
-        self.assertLen(halfway.arrays, 4 + len(first.optimizer.flat(slots)))
-        first.advance(problem.order(20, 20))
-        second = problem.program()
-        second.load(halfway, problem.point)
-        second.advance(problem.order(20, 20))
-        self.assertTrue(same_bits(first.read(), second.read()))
+        problem, program = plain(name)
+        problem.begin(program)
+        problem.curve(program, 20, 20)
+        halfway = through_file(program.read())
+        slots = program.optimizer.init(program.network.trainable_variables)
+        self.assertLen(halfway.arrays, 4 + len(program.optimizer.flat(slots)))
+        program.advance(problem.order(20, 20))
+        whole = program.read()
+        problem.begin(program, seed=9)
+        program.advance(problem.order(0, 7))
+        program.load(halfway, problem.point)
+        program.advance(problem.order(20, 20))
+        self.assertTrue(same_bits(program.read(), whole))
 
     def test_ranks_of_a_goal_evaluation_is_part_of_the_state(self):
         goal = Goal("validation/classification_error", 0.01)
@@ -257,8 +258,7 @@ class DivergenceTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.problem = Problem(optimizer="momentum")
-        cls.program = cls.problem.program()
+        cls.problem, cls.program = plain("momentum")
         cls.problem.begin(cls.program, learning_rate=cls.RATE)
         for step in itertools.count():
             advance = cls.program.advance(cls.problem.order(step, 1))
@@ -296,9 +296,7 @@ class DivergenceTest(tf.test.TestCase, parameterized.TestCase):
 
 class SequenceTest(tf.test.TestCase, parameterized.TestCase):
     def test_loss_is_the_mean_over_positions(self):
-        problem = Problem(
-            problems.sequences(), "tiny_transformer", batch_size=6, arguments=SMALL
-        )
+        problem = Tokens(problems.sequences(), batch_size=6)
         program = problem.program()
         problem.begin(program)
         rows = problem.order(0, 1)
@@ -314,8 +312,7 @@ class SequenceTest(tf.test.TestCase, parameterized.TestCase):
         dataset = dataclasses.replace(
             whole, transform=Chain((FirstTokens(4),)), stored_train=whole.train
         )
-        arguments = {"width": 16, "hidden": 16, "heads": 2, "depth": 1}
-        problem = Problem(dataset, "transformer", batch_size=6, arguments=arguments)
+        problem = Tokens(dataset, batch_size=6)
         held = getattr(training, placement)(dataset, one_device())
         program = Program(problem.task, held, 6)
         problem.begin(program)
@@ -332,21 +329,21 @@ class SequenceTest(tf.test.TestCase, parameterized.TestCase):
 
 class RefusalTest(tf.test.TestCase, parameterized.TestCase):
     def test_batch_of_another_size(self):
-        program = Problem().program()
-        Problem().begin(program)
+        problem, program = plain("sgd")
+        problem.begin(program)
         with self.assertRaisesRegex(UserError, "32 examples.*batch size 16"):
             program.advance(Problem(batch_size=32).order(0, 2))
 
     def test_metaparameter_that_nothing_reads(self):
-        program = Problem().program()
+        problem, program = plain("sgd")
         with self.assertRaisesRegex(UserError, "reads nothing named 'momentum'"):
-            Problem().begin(program, momentum=0.9)
+            problem.begin(program, momentum=0.9)
 
     def test_state_of_another_network(self):
-        program, other = Problem().program(), Problem(optimizer="adam").program()
-        Problem(optimizer="adam").begin(other)
+        (problem, program), (adam, other) = plain("sgd"), plain("adam")
+        adam.begin(other)
         with self.assertRaisesRegex(UserError, "not one of this program"):
-            program.load(other.read(), Problem().point)
+            program.load(other.read(), problem.point)
 
     def test_layer_whose_rate_of_dropout_is_zero_is_welcome(self):
         def network() -> keras.Model:
@@ -367,7 +364,3 @@ class MemoryTest(tf.test.TestCase):
         problem.begin(program)
         size = sum(array.nbytes for array in program.read().arrays)
         self.assertLess(100 * size, 200e6)
-
-
-if __name__ == "__main__":
-    tf.test.main()

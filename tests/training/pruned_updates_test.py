@@ -161,7 +161,3 @@ class HiddenWeightsTest(tf.test.TestCase, parameterized.TestCase):
         for place in range(count):
             found = self.turn((place, value))
             self.assertEqual((found.diverged_step, found.metrics), (3, None), place)
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -14,7 +14,6 @@ from dps_tf import data, models, optim
 from dps_tf._keras import keras
 from dps_tf.core import Job, UserError
 from dps_tf.training import DeviceData, Program, StreamedData, Task, TrainingRunner
-from dps_tf.training import strategy as strategies
 from tests.training import problems
 from tests.training.problems import Problem, same_bits
 
@@ -60,9 +59,15 @@ def begin(program: Program, seed: int = 3) -> None:
 @functools.cache
 def on_one_device():
     """Losses, evaluations and last state of 30 steps."""
-    program = problem().program()
+    program = problems.shared(problem())
     begin(program)
     return *problem().curve(program, 30, 10), program.read()
+
+
+@functools.cache
+def another() -> Program:
+    """Returns another program of the same."""
+    return problem().program()
 
 
 class RandomnessTestCase(tf.test.TestCase, parameterized.TestCase):
@@ -84,7 +89,7 @@ class SlicesTest(RandomnessTestCase):
         """And so after a kill at any step: what is left of a trial is its state."""
         generator = np.random.default_rng(0)
         for kills in ([], range(1, 30), sorted(generator.integers(1, 30, 3))):
-            program = problem().program()
+            program = another()
             begin(program)
             for first, last in zip([0, *kills], [*kills, 30], strict=True):
                 state = program.read()
@@ -95,7 +100,8 @@ class SlicesTest(RandomnessTestCase):
             self.assertTrue(same_bits(program.read(), on_one_device()[-1]))
 
     def test_runner_goes_on_with_a_trial_and_a_replay_repeats_it(self):
-        first, second = (TrainingRunner([problem().program()], 11) for _ in range(2))
+        programs = problems.shared(problem()), another()
+        first, second = (TrainingRunner([program], 11) for program in programs)
         (begun,) = first.run(0, [Job(2, problem().point, None, 20)], lambda: True)
         self.assertBetween(begun.step, 1, 19)
         job = Job(2, problem().point, begun.state, 20)
@@ -116,7 +122,7 @@ class SlicesTest(RandomnessTestCase):
         self.assertTrue(same_bits(program.read(), on_one_device()[-1]))
 
     def test_another_seed_or_step_draws_otherwise(self):
-        program = problem().program()
+        program = another()
         initial = program.fresh_state(models.initial_point(program.network, 3))
         rows = problem().order(0, 1)
         losses = []
@@ -128,7 +134,7 @@ class SlicesTest(RandomnessTestCase):
         self.assertLen(set(losses), 3)
 
     def test_evaluation_draws_nothing(self):
-        program = problem().program()
+        program = another()
         begin(program)
         program.advance(problem().order(0, 5))
         before = program.evaluate()
@@ -156,15 +162,10 @@ class SlicesTest(RandomnessTestCase):
 
 @pytest.mark.multi_device
 class ReplicasTest(RandomnessTestCase):
-    @parameterized.parameters((2, False), (4, False), (2, True))
+    @parameterized.parameters((4, False), (2, True))
     def test_batches_that_replicas_share(self, replicas, jit_compile):
-        devices = tuple(f"/device:CPU:{i}" for i in range(replicas))
-        mirrored = strategies.build("mirrored", devices=devices)
+        mirrored = problems.mirrored(replicas)
         self.assert_same_curve(problem().program(mirrored, jit_compile=jit_compile))
 
     def test_under_xla(self):
         self.assert_same_curve(problem().program(jit_compile=True))
-
-
-if __name__ == "__main__":
-    tf.test.main()

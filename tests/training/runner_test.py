@@ -218,7 +218,3 @@ class RunnerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(calls, [2])
         dense = self.turn(self.runner(), 20).state
         self.assertFalse(same_bits(state, dense))
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -82,7 +82,3 @@ class ThreadsTest(tf.test.TestCase):
         present = strategies.intra_op_threads()
         self.assertEqual(strategies.configure_threads(present + 2, 5), present)
         self.test_present_choice_may_be_repeated()
-
-
-if __name__ == "__main__":
-    tf.test.main()

@@ -32,11 +32,12 @@ from dps_tf.training import (
 from dps_tf.training.streamed_data import ExampleStream, data_wait
 from tests.training import problems
 from tests.training.noted_rows import NotedRows
-from tests.training.problems import PROBLEMS, Problem, error_of, same_bits
+from tests.training.problems import PROBLEMS, Problem, error_of, same_bits, shared
 
 ERROR = "validation/classification_error"
 GOAL = Goal(ERROR, 0.12)
 MLP = PROBLEMS["mlp"]
+MOMENTUM = Problem(optimizer="momentum")
 
 
 def streamed(
@@ -82,6 +83,12 @@ def on_the_device(problem: Problem, **arguments) -> tuple:
     return trained(problem, held(problem, **arguments))
 
 
+@functools.cache
+def on_pieces(name: str, piece_bytes: int = 2_000) -> Program:
+    """Returns a program of streamed data that several tests share."""
+    return streamed(PROBLEMS[name], piece_bytes=piece_bytes)
+
+
 class BitsTestCase(tf.test.TestCase, parameterized.TestCase):
     def assert_same(self, problem: Problem, other: Program, **arguments) -> None:
         """Trains a program, and compares with data on the device."""
@@ -97,9 +104,7 @@ class OneDeviceTest(BitsTestCase):
         *((name, 2_000) for name in PROBLEMS), ("mlp", 1), ("mlp", 1 << 24)
     )
     def test_bits_are_those_of_data_on_the_device(self, name, piece_bytes):
-        problem = PROBLEMS[name]
-        other = streamed(problem, piece_bytes=piece_bytes)
-        self.assert_same(problem, other)
+        self.assert_same(PROBLEMS[name], on_pieces(name, piece_bytes))
 
     @parameterized.parameters(0.6, 0.12, 0.0)
     def test_bits_of_evaluations_that_stop_at_the_goal(self, threshold):
@@ -108,20 +113,15 @@ class OneDeviceTest(BitsTestCase):
         self.assert_same(MLP, streamed(MLP, goal=goal), goal=goal)
 
     def test_goal_on_the_tokens_of_sequences(self):
-        problem = PROBLEMS["transformer"]
+        problem = problems.Tokens(problems.sequences(), optimizer="adam")
         goal = Goal("validation/accuracy", 0.9, "maximize")
         self.assert_same(problem, streamed(problem, goal=goal), goal=goal)
 
     def test_whole_slice_under_xla_in_few_shapes(self):
         program = streamed(MLP, jit_compile=True, goal=GOAL)
-        run, shapes = program._run, set()
-
-        def noted(*arguments):
-            shapes.add(arguments[-2].shape)
-            return run(*arguments)
-
-        program._run = noted
-        self.assert_same(MLP, program, jit_compile=True, goal=GOAL)
+        with mock.patch.object(program, "_run", wraps=program._run) as run:
+            self.assert_same(MLP, program, jit_compile=True, goal=GOAL)
+        shapes = {call.args[-2].shape for call in run.call_args_list}
         # Pieces of two steps of 16 examples; 13 steps end with one of a single step.
         self.assertEqual(shapes, {(2, 16, 8), (1, 16, 8)})
 
@@ -140,21 +140,20 @@ class OneDeviceTest(BitsTestCase):
             self.assertGreater(advances[0].loss, 0)
 
     def test_stopped_in_the_middle_and_resumed_by_another_program(self):
-        whole, first, second = (streamed(MLP) for _ in range(3))
-        MLP.begin(whole)
-        whole.advance(MLP.order(0, 33))
+        first, second = on_pieces("mlp"), streamed(MLP)
         MLP.begin(first)
         first.advance(MLP.order(0, 10))
         second.load(first.read(), MLP.point)
+        MLP.begin(first)
+        first.advance(MLP.order(0, 33))
         for begin, steps in ((10, 1), (11, 5), (16, 17)):
             second.advance(MLP.order(begin, steps))
-        self.assertTrue(same_bits(whole.read(), second.read()))
+        self.assertTrue(same_bits(first.read(), second.read()))
 
     @parameterized.parameters(1, 500, 1 << 24)
     def test_loss_that_is_not_finite_ends_the_slice(self, piece_bytes):
-        problem = Problem(optimizer="momentum")
-        found = []
-        for program in (held(problem), streamed(problem, piece_bytes=piece_bytes)):
+        found, problem = [], MOMENTUM
+        for program in (shared(problem), streamed(problem, piece_bytes=piece_bytes)):
             problem.begin(program, learning_rate=1e12)
             advance = program.advance(problem.order(0, 200))
             self.assertTrue(advance.diverged)
@@ -189,9 +188,8 @@ class MappedTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_training_and_evaluation(self):
         problem = dataclasses.replace(MLP, dataset=self.dataset)
-        programs = (held(MLP), held(problem), streamed(problem))
         found = []
-        for program in programs:
+        for program in (on_pieces("mlp"), held(problem), streamed(problem)):
             MLP.begin(program)
             found.append(MLP.curve(program, 10, 5))
         self.assertEqual(found[0], found[1])
@@ -319,7 +317,7 @@ class WaitingTest(tf.test.TestCase):
         self.assertBetween(report.data_wait, 0.15, report.seconds)
 
     def test_data_on_the_device_are_never_waited_for(self):
-        program = held(MLP)
+        program = shared(MLP)
         MLP.begin(program)
         before = data_wait()
         program.advance(MLP.order(0, 3))
@@ -376,16 +374,12 @@ class MirroredTest(BitsTestCase):
         )
         for program in (one, other):
             MLP.begin(program)
-        for found, shared in zip(
+        for found, evenly in zip(
             MLP.curve(one, 40, 10)[1], MLP.curve(other, 40, 10)[1], strict=True
         ):
-            self.assertEqual(error_of(found), error_of(shared))
-            self.assertEqual(found.is_bound, shared.is_bound)
+            self.assertEqual(error_of(found), error_of(evenly))
+            self.assertEqual(found.is_bound, evenly.is_bound)
         self.assertAllEqual(one.read().arrays[-1], other.read().arrays[-1])
 
     def test_one_replica_is_one_device_to_the_bit(self):
         self.assert_same(MLP, streamed(MLP, problems.mirrored(1)))
-
-
-if __name__ == "__main__":
-    tf.test.main()

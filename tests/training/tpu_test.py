@@ -107,7 +107,3 @@ class TpuTest(tf.test.TestCase, parameterized.TestCase):
                 curves.append(problem.curve(program, 20, 10)[0])
                 self.assertEqual(program.traces, 1)
             self.assertAllClose(*curves, rtol=0.05)
-
-
-if __name__ == "__main__":
-    tf.test.main()

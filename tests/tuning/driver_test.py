@@ -22,7 +22,6 @@ from tests.made_up.studies import (
     SyntheticRunner,
     frames,
     reader_of,
-    rows_of,
     run,
     study_of,
     tables,
@@ -38,26 +37,6 @@ def a_look_takes(seconds: float):
     """Patches the clock by which states are saved."""
     clock = SimpleNamespace(monotonic=itertools.count(seconds, seconds).__next__)
     return mock.patch.object(saving, "time", clock)
-
-
-@settings(max_examples=60)
-@given(studies(), st.sampled_from([1, 2, 4]), st.integers(1, 12))
-def test_tables_are_those_of_the_naive_rule_for_any_slots_and_slices(
-    found, slots, slice_steps
-):
-    study, trials = found
-    disk, asked = MemoryFiles(), study_of(study)
-    runner = SyntheticRunner(trials, slots, slice_steps)
-    assert run(disk, asked, runner).decided
-    expected = answer(trials, study)
-    found = frames(disk, asked)
-    assert rows_of(found["trials"]) == list(expected.rows)
-    curves = found["curves"]
-    for number, row in enumerate(expected.rows):
-        steps = list(curves[curves["trial"] == number]["step"])
-        last = row.end_step if row.diverged_step is None else row.diverged_step - 1
-        assert steps == list(range(study.interval, last + 1, study.interval))
-    assert tables(disk, asked) == undisturbed(study, trials)
 
 
 @settings(max_examples=40)

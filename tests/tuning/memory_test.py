@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import dps_tf
+from dps_tf import data
 from dps_tf.core import UserError
 from dps_tf.tuning import resources
 
@@ -36,5 +37,6 @@ def test_states_of_all_trials_are_counted(
     with pytest.raises(UserError, match=r"states of its 7 trials take .* GB, and"):
         dps_tf.run(sweep, tmp_path / "refused")
     assert not (tmp_path / "refused" / "cells").exists()
-    monkeypatch.setattr(resources, "free_memory", lambda: needed * 1e3)
-    dps_tf.run(sweep, tmp_path / "trained")
+    monkeypatch.setattr(resources, "free_memory", lambda: needed)
+    [study] = sweep.specification.studies
+    resources.check_memory(study, data.load_for(study.workload))

@@ -6,7 +6,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from absl.testing import absltest, parameterized
+from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf.analysis.loading import load
@@ -192,7 +192,3 @@ class SimulatedRunnerTest(parameterized.TestCase):
             self.study(
                 "sweep.sparsities = (0.5,)", "sweep.sparsity_methods = ('snip',)"
             )
-
-
-if __name__ == "__main__":
-    absltest.main()

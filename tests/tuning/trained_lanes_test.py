@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from unittest import mock
 
@@ -65,13 +66,22 @@ def stopped_after(turns: int, sweep: SweepRun) -> None:
         sweep.run(stop)
 
 
+@pytest.fixture(scope="module")
+def in_one_slot(tmp_path_factory):
+    """Returns the folder of a sweep of a kind, which is trained once."""
+
+    @functools.cache
+    def trained(kind: str) -> Path:
+        folder = tmp_path_factory.mktemp(kind)
+        sweep_run(folder, kind, slots=1, lanes=3).run(StopRequest())
+        return folder
+
+    return trained
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_tables_do_not_depend_on_slots_or_interruptions(tmp_path, kind):
-    sweep_run(tmp_path / "one", kind, slots=1, lanes=3).run(StopRequest())
-    expected = tables_of(tmp_path / "one")
-    sweep_run(tmp_path / "two", kind, slots=2, lanes=3).run(StopRequest())
-    assert tables_of(tmp_path / "two") == expected
-    place = tmp_path / "killed"
+def test_tables_do_not_depend_on_slots_or_interruptions(in_one_slot, tmp_path, kind):
+    expected, place = tables_of(in_one_slot(kind)), tmp_path / "killed"
     for turns in (1, 4):
         stopped_after(turns, sweep_run(place, kind, slots=2, lanes=3))
         states = sorted(Path(study_of(place).layout.states).iterdir())
@@ -83,9 +93,8 @@ def test_tables_do_not_depend_on_slots_or_interruptions(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["fixed", "feasible"])
-def test_a_recorded_trial_is_repeated_to_the_bit_in_its_lane(tmp_path, kind):
-    sweep_run(tmp_path, kind, slots=1, lanes=3).run(StopRequest())
-    study = study_of(tmp_path)
+def test_a_recorded_trial_is_repeated_to_the_bit_in_its_lane(in_one_slot, kind):
+    study = study_of(in_one_slot(kind))
     dataset = dataset_of(study, None)
     program = ProgramCache().program(study, dataset)
     assert program.lanes == 3

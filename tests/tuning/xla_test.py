@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,6 +13,7 @@ from dps_tf.models import NETWORKS
 from dps_tf.store import LocalFiles, StudyReader, SweepLayout
 from dps_tf.training import strategy as strategies
 from dps_tf.tuning.options import Options
+from tests import interpreter
 
 VALUES = {"sweep.batch_sizes": (16,), "workload.points": 2, "workload.step_budget": 8}
 
@@ -37,8 +35,12 @@ def recorded(folder):
     return StudyReader(LocalFiles(), cell).specification
 
 
-def test_compiled_steps_are_those_of_the_plain_program_and_a_study_keeps_them(tmp_path):
-    compiled = run(tmp_path / "xla", xla="on", lanes=1)
+def test_where_all_devices_are_gpus_steps_are_compiled_and_a_study_keeps_them(
+    tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patched:
+        on_gpus(patched)
+        compiled = run(tmp_path / "xla", lanes=1)
     plain = run(tmp_path / "plain", lanes=1)
     name = "validation/cross_entropy"
     np.testing.assert_allclose(compiled[name], plain[name], rtol=1e-4)
@@ -51,12 +53,6 @@ def test_compiled_steps_are_those_of_the_plain_program_and_a_study_keeps_them(tm
         dps_tf.run(sweep, tmp_path / "xla", xla="off")
     dps_tf.run(sweep, tmp_path / "xla")
     assert recorded(tmp_path / "xla").xla is True
-
-
-def test_it_is_on_where_all_devices_are_gpus(tmp_path, monkeypatch):
-    on_gpus(monkeypatch)
-    run(tmp_path / "gpu")
-    assert recorded(tmp_path / "gpu").xla is True
 
 
 @pytest.fixture
@@ -106,7 +102,6 @@ assert config.is_op_determinism_enabled()
 def test_a_deterministic_study_has_deterministic_operations(tmp_path):
     # They stay so until the process ends.
     text = SCRIPT.format(VALUES)
-    words = [sys.executable, "-c", text, str(tmp_path / "sweep")]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = interpreter.run(["-c", text, tmp_path / "sweep"])
     assert done.returncode == 0, done.stderr[-2000:]
     assert recorded(tmp_path / "sweep").deterministic is True
