@@ -110,12 +110,18 @@ def test_seven_files_say_what_they_assume() -> None:
 def parts(study: StudySpecification) -> tuple[str, ...]:
     """Returns what the program of a cell is made of."""
     cell, workload = study.cell, study.workload
-    places = {**workload.space.to_json(), **dict(workload.fixed)}
+    places, optimizer = {**workload.space.to_json(), **workload.fixed}, "plain"
+    # Pruned networks are trained by any of these; dense ones, and those of the
+    # catalogue, are trained by each.
+    if not cell.sparsity or workload.optimizer not in ("sgd", "momentum", "nesterov"):
+        optimizer = workload.optimizer
+    elif "momentum" in places:
+        del places["momentum"]
     made_of = (
         *(workload.network, workload.network_arguments),
         *(workload.dataset, workload.dataset_arguments),
         *(workload.objective, workload.learning_rate_schedule),
-        *(workload.optimizer, sorted(places), cell.axes),
+        *(optimizer, sorted(places), cell.axes),
         # Where nothing is pruned networks are the same.
         cell.sparsity_method if cell.sparsity else "dense",
     )

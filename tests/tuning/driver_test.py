@@ -39,32 +39,6 @@ def a_look_takes(seconds: float):
     return mock.patch.object(saving, "time", clock)
 
 
-@settings(max_examples=40)
-@given(studies(), st.integers(0, 2**32))
-def test_interruptions_leave_no_trace_in_the_tables(found, seed):
-    study, trials = found
-    rng = random.Random(seed)
-    disk, asked, said = MemoryFiles(), study_of(study), []
-    for _ in range(200):
-        runner = SyntheticRunner(
-            trials,
-            slots=rng.choice([1, 2, 4]),
-            slice_steps=rng.randint(1, 12),
-            stop_at=rng.randint(1, 8),
-        )
-        try:
-            with a_look_takes(rng.choice([0.0, 30.0])):
-                run(disk, asked, runner, say=said.append)
-            break
-        except Interrupted:
-            assert not reader_of(disk, asked).result().decided
-        # What was done once is never done again: nothing was lost.
-    else:
-        pytest.fail("no progress")
-    assert not any(line.startswith("note: ") for line in said)
-    assert tables(disk, asked) == undisturbed(study, trials)
-
-
 class KeptFiles(MemoryFiles):
     """Remembers what was on the disk after each write, as a kill would leave it."""
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -38,6 +36,7 @@ from tests.made_up.studies import (
     undisturbed,
 )
 from tests.store.object_store import MemoryFiles
+from tests.tuning.driver_test import a_look_takes
 from tests.tuning.lost_slots_test import LosingRunner, SlowFiles
 
 STUDY = study_of(SIX)
@@ -51,7 +50,8 @@ def test_tables_are_those_of_the_naive_rule_in_any_lanes_slots_and_kills(
 ):
     study, trials = found
     rng = random.Random(seed)
-    disk, asked = MemoryFiles(), study_of(study)
+    disk, asked, said = MemoryFiles(), study_of(study), []
+    loses = rng.random() < 0.5
     for _ in range(100):
         runner = SyntheticRunner(
             trials,
@@ -60,15 +60,17 @@ def test_tables_are_those_of_the_naive_rule_in_any_lanes_slots_and_kills(
             stop_at=rng.randint(1, 20),
             lanes=lanes,
         )
-        clock = SimpleNamespace(monotonic=itertools.count(10, 10).__next__)
-        with mock.patch.object(saving, "time", clock):
+        with a_look_takes(rng.choice([0.0, 10.0])):
             try:
-                run(disk, asked, runner)
+                assert run(disk, asked, runner, say=said.append).decided
                 break
             except Interrupted:
+                assert not reader_of(disk, asked).result().decided
                 for path in [path for path in disk.objects if "/states/" in path]:
-                    if rng.random() < 0.3:
+                    if loses and rng.random() < 0.3:
                         disk.remove(path)
+    # What was done once is never done again unless a state is lost, which is told.
+    assert loses or not any(line.startswith("note: ") for line in said)
     expected, found = answer(trials, study).rows, frames(disk, asked)
     assert rows_of(found["trials"]) == list(expected)
     curves = found["curves"]
