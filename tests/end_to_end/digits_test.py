@@ -25,11 +25,12 @@ TINY = {
 }
 
 
-def train(directory: Path, **changes: str) -> int:
+def train(directory: Path, lanes: int = 3, **changes: str) -> int:
     """Runs the command with bindings over TINY; returns its exit code."""
     bindings = {**TINY, **{k.replace("__", "."): v for k, v in changes.items()}}
-    # As many lanes for few points as for more of them.
-    words = ["-m", "dps_tf.train", "--gin_file=quickstart", "--slots=1", "--lanes=3"]
+    words = ["-m", "dps_tf.train", "--gin_file=quickstart", "--slots=1"]
+    # As many for few points as for more of them.
+    words.append(f"--lanes={lanes}")
     words += [f"--gin_bindings={name}={value}" for name, value in bindings.items()]
     return interpreter.run([*words, f"--sweep_dir={directory}"]).returncode
 
@@ -113,6 +114,7 @@ def test_one_point_is_a_plain_run_whose_curve_is_kept(tmp_path):
     assert (
         train(
             tmp_path,
+            lanes=1,
             workload__points="[{'learning_rate': 0.1}]",
             workload__space="{}",
             sweep__batch_sizes="(64,)",
