@@ -39,4 +39,4 @@ def test_states_of_all_trials_are_counted(
     assert not (tmp_path / "refused" / "cells").exists()
     monkeypatch.setattr(resources, "free_memory", lambda: needed)
     [study] = sweep.specification.studies
-    resources.check_memory(study, data.load_for(study.workload))
+    resources.check_memory(study, data.load_for(study.workload, None))
