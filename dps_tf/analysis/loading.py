@@ -186,7 +186,7 @@ def load(
     for directory in sweep_dirs:
         if not isinstance(directory, str | os.PathLike):
             raise UserError(
-                f"a sweep directory is {directory!r}: give texts or paths, one by one."
+                f"{directory!r} is no path: give texts or paths, one by one."
             )
     names = [os.fspath(directory) for directory in sweep_dirs]
     _check_names(names, labels)

@@ -17,6 +17,7 @@ from dps_tf.core.errors import (
     UserError,
     check_known,
     check_positive,
+    check_type,
     check_whole,
     duration,
     is_number,

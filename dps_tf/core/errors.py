@@ -6,7 +6,7 @@ import difflib
 import math
 import numbers
 from collections.abc import Collection, Iterable
-from typing import TypeGuard, cast
+from typing import Any, TypeGuard, cast
 
 
 class UserError(ValueError):
@@ -56,6 +56,13 @@ def whole(name: str, value: object, least: int = 1) -> int:
         value = int(value)
     check_whole(name, value, least)
     return cast(int, value)
+
+
+def check_type(name: str, value: Any, kind: type) -> Any:
+    """Returns the value called `name`; UserError for one of another type."""
+    if isinstance(value, kind):
+        return value
+    raise UserError(f"{name} is a {type(value).__name__}: give a {kind.__name__}.")
 
 
 def check_positive(name: str, value: object) -> None:

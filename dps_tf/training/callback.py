@@ -15,6 +15,7 @@ from dps_tf.core import (
     Goal,
     GoalWatch,
     UserError,
+    check_type,
     on_one_line,
     whole,
 )
@@ -80,8 +81,7 @@ class StepsToResult(keras.callbacks.Callback):
     ):
         super().__init__()
         self._objective = build(objective, objective_arguments)
-        if not isinstance(goal, Goal):
-            raise UserError(f"goal is {goal!r}; it must be a Goal(metric, threshold).")
+        check_type("goal", goal, Goal)
         columns = self._objective.columns("validation")
         if goal.metric not in columns:
             raise UserError(

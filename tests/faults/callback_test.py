@@ -267,7 +267,7 @@ def test_numbers_of_steps_are_whole(wrong):
         with pytest.raises(UserError, match=repr(wrong)):
             dps_tf.StepsToResult(X, Y, NEVER, **{"interval": 1, name: wrong})
         dps_tf.StepsToResult(X, Y, NEVER, **{"interval": 1, name: np.int64(3)})
-    with pytest.raises(UserError, match="must be a Goal"):
+    with pytest.raises(UserError, match="give a Goal"):
         dps_tf.StepsToResult(X, Y, wrong, 1)
 
 

@@ -306,6 +306,13 @@ def test_a_measured_sparsity_in_single_precision_is_that_sparsity(share):
         assert predict(table, [48], asked)["steps"].tolist() == expected
 
 
+def test_a_column_that_step_times_lack_is_named_as_theirs():
+    table = pd.DataFrame({"batch_size": SIZES, "steps_to_result": C1 / SIZES + C2})
+    for name in ("batch_size", "devices", "seconds"):
+        with pytest.raises(UserError, match=f"step times has no column '{name}'"):
+            recommend_curves(table, times().drop(columns=name), None, 1)
+
+
 def test_a_study_counts_once():
     """A table that was joined to itself would halve its intervals."""
     table = pd.DataFrame({"batch_size": SIZES, "steps_to_result": C1 / SIZES + C2})

@@ -594,6 +594,65 @@ def test_hidden_copies_of_tables_are_no_runs(tmp_path):
     assert len(from_rows(tmp_path / ".home" / "runs" / ".a.csv").trials) == 1
 
 
+@pytest.mark.parametrize("unit", ["40", None, 2.5, True, 0, -1])
+@pytest.mark.parametrize("source", ["optuna", "optuna by trial", "rows"])
+def test_updates_between_reports_are_a_whole_number(tmp_path, source, unit):
+    """Python takes the text "40" twice where a report is numbered 2."""
+    (tmp_path / "r.csv").write_text("batch_size,step,val_error\n8,2,0.05\n")
+    study = study_of([[(2, 0.05)]])
+    with pytest.raises(UserError, match="steps_per_report is .* a whole number"):
+        if source == "rows":
+            from_rows(tmp_path / "r.csv", steps_per_report=unit)
+        else:
+            given = (lambda trial: unit) if source == "optuna by trial" else unit
+            options = {"steps_per_report": given, "first_report": 1}
+            from_optuna(study, METRIC, batch_size=8, **options)
+
+
+@pytest.mark.parametrize("first", ["1", None, 0.5, True, -1])
+def test_the_number_of_the_first_report_is_a_whole_number(tmp_path, first):
+    (tmp_path / "r.csv").write_text("batch_size,step,val_error\n8,2,0.05\n")
+    options = {"steps_per_report": 10, "first_report": first, "batch_size": 8}
+    for read in (
+        lambda: from_rows(tmp_path / "r.csv", **options),
+        lambda: from_optuna(study_of([[(2, 0.05)]]), METRIC, **options),
+    ):
+        with pytest.raises(UserError, match="first_report is .* a whole number"):
+            read()
+
+
+def test_what_a_caller_states_of_rows_overrides_them(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text("run,batch_size,step,val_error\na,8,10,0.3\nb,8,10,0.05\n")
+    sizes = lambda **options: from_rows(path, **options).trials["batch_size"].tolist()  # noqa: E731
+    assert sizes() == [8, 8] and sizes(batch_size=16) == [16, 16]
+    assert sizes(about={"b": {"batch_size": 32}}) == [8, 32]
+    assert sizes(about={"b": {"batch_size": 32}}, batch_size=16) == [16, 32]
+    cut = from_rows(path, about={"a": {"status": "INCOMPLETE", "steps": 20}}).trials
+    assert cut["status"].tolist() == ["INCOMPLETE", "COMPLETE"]
+    with pytest.raises(UserError, match="has no run 'c'"):
+        sizes(about={"c": {"batch_size": 32}})
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda runs, folder: write_runs(runs, folder, 0.1),
+        lambda runs, folder: write_runs(runs, folder, "validation/error <= 0.1"),
+        lambda runs, folder: write_runs([runs], folder, GOAL),
+        lambda runs, folder: write_runs(runs.trials, folder, GOAL),
+        lambda runs, folder: join([runs, str(folder)]),
+        lambda runs, folder: join({"a": runs}),
+        lambda runs, folder: from_optuna(
+            "study.db", METRIC, steps_per_report=1, first_report=1
+        ),
+    ],
+)
+def test_runs_studies_and_goals_are_told_by_their_types(tmp_path, ask):
+    with pytest.raises(UserError, match="is a .*: give (one|a) "):
+        ask(from_text(tmp_path / "in", "0,10,0.05\n"), tmp_path / "s")
+
+
 def test_a_flag_is_no_number_of_a_cell(tmp_path):
     (tmp_path / "r.csv").write_text("run,batch_size,step,val_error\na,True,10,0.05\n")
     with pytest.raises(UserError, match="batch_size is True; it must be a number"):
@@ -601,11 +660,11 @@ def test_a_flag_is_no_number_of_a_cell(tmp_path):
 
 
 @pytest.mark.parametrize("value", [{"a": 1}, [0.1, 0.2]])
-def test_fields_with_several_values_are_named(tmp_path, value):
+def test_fields_with_several_values_are_left_out_as_texts_are(tmp_path, value):
     rows = {"batch_size": [8], "step": [10], "val_error": [0.05], "config": [value]}
     pd.DataFrame(rows).to_parquet(tmp_path / "r.parquet")
-    with pytest.raises(UserError, match="column 'config' .* leave it out"):
-        from_rows(tmp_path / "r.parquet")
+    row, _ = written(from_rows(tmp_path / "r.parquet"), tmp_path)
+    assert row["steps_to_result"] == 10
 
 
 @pytest.mark.parametrize("value", ["inf", "nan", "0.5"])
@@ -615,7 +674,7 @@ def test_a_loss_that_decides_that_a_run_diverged_is_named(tmp_path, value):
     )
     row, said = written(from_rows(tmp_path / "r.csv"), tmp_path)
     assert row["complete" if value == "0.5" else "infeasible"] == 1
-    assert ("because their last validation/aux_loss" in said) == (value != "0.5")
+    assert ("its last validation/aux_loss is not finite" in said) == (value != "0.5")
 
 
 def test_a_categorical_rate_of_a_study_has_ends(tmp_path):

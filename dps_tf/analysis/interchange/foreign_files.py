@@ -183,9 +183,12 @@ def read_table(
     data = read_bytes(path, LARGEST_TABLE, follow=True)
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
-        names = file.schema_arrow.names
-        _check_schema(path, file)
-        columns = file.read()
+        names = _plain_names(file.schema_arrow)
+        if file.metadata.num_rows * len(names) > MOST_VALUES:
+            raise UserError(f"{str(path)!r} has more than {MOST_VALUES:,} values.")
+        if len(set(names)) < len(names):
+            raise UserError(f"{str(path)!r} has a column more than once.")
+        columns = file.read(names)
         for place, column in enumerate(columns.columns):
             if pa.types.is_float16(column.type):
                 # Arrow computes nothing with halves; each is the decimal it shows.
@@ -204,19 +207,9 @@ def read_table(
     return table
 
 
-def _check_schema(path: Path, file: pq.ParquetFile) -> None:
-    """Raises UserError for a Parquet file that is no table of single values."""
-    schema = file.schema_arrow
-    if file.metadata.num_rows * len(schema.names) > MOST_VALUES:
-        raise UserError(f"{str(path)!r} has more than {MOST_VALUES:,} values.")
-    if len(set(schema.names)) < len(schema.names):
-        raise UserError(f"{str(path)!r} has a column more than once.")
-    for column in schema:
-        if pa.types.is_nested(column.type):
-            raise UserError(
-                f"column {column.name!r} of {str(path)!r} has several values in a "
-                "field: leave it out."
-            )
+def _plain_names(schema: pa.Schema) -> list[str]:
+    """Returns the names of columns but those whose fields hold several values."""
+    return [column.name for column in schema if not pa.types.is_nested(column.type)]
 
 
 def kind_of(path: Path) -> str:

@@ -16,7 +16,7 @@ from dps_tf.analysis.interchange import foreign_files
 from dps_tf.analysis.interchange.checks import COMPLETE, INCOMPLETE, measured
 from dps_tf.analysis.interchange.run_tables import Runs
 from dps_tf.analysis.interchange.runs import Run, report_notes, runs_of
-from dps_tf.core import UserError, near_matches, on_one_line
+from dps_tf.core import UserError, near_matches, on_one_line, whole
 
 Steps = int | Callable[[Any], int]
 """Updates between two reports, or a function of the trial that returns them."""
@@ -52,18 +52,17 @@ def from_optuna(
     Raises:
         UserError: see `runs.runs_of`.
     """
+    if not hasattr(study, "get_trials"):
+        raise UserError(f"study is a {type(study).__name__}: give one of load_optuna.")
+    first_report = whole("first_report", first_report, 0)
     trials = [t for t in study.get_trials(deepcopy=False) if t.state.name != "WAITING"]
     reported = (_run(t, metric, steps_per_report, first_report) for t in trials)
     runs = runs_of(reported, f"Optuna study {study.study_name}", **options)
     directions = {direction.name.lower() for direction in study.directions}
     stated = directions.pop() if len(directions) == 1 else ""
     numbers = [number for t in trials for number in t.intermediate_values]
-    notes = report_notes(
-        min(numbers),
-        first_report,
-        1 if callable(steps_per_report) else steps_per_report,
-        runs.trials["batch_size"],
-    )
+    unit = 1 if callable(steps_per_report) else steps_per_report
+    notes = report_notes(min(numbers), first_report, unit, runs.trials.batch_size)
     return replace(
         runs,
         space=_space(trials, runs),
@@ -167,7 +166,7 @@ def _chosen(path: Path, names: Sequence[str], name: str | None) -> str:
 
 
 def _run(trial: Any, metric: str, steps: Steps, first: int) -> Run:
-    unit = steps(trial) if callable(steps) else steps
+    unit = whole("steps_per_report", steps(trial) if callable(steps) else steps)
     reports = sorted(trial.intermediate_values.items())
     curve = pd.DataFrame(
         {

@@ -28,7 +28,7 @@ from dps_tf.analysis.interchange.checks import (
     named,
 )
 from dps_tf.analysis.tables import axes_of, require, study_key
-from dps_tf.core import DENSE, FLOAT32, Space, UserError
+from dps_tf.core import DENSE, FLOAT32, Space, UserError, check_type
 
 DEFAULTS: dict[str, Any] = {
     "sparsity_method": DENSE,
@@ -142,7 +142,7 @@ def join(parts: Iterable[Runs]) -> Runs:
     Raises:
         UserError: there is no set.
     """
-    sets = list(parts)
+    sets = [check_type("a part", part, Runs) for part in parts]
     if not sets:
         raise UserError("there are no runs to join: give at least one set of them.")
     stated = {part.direction for part in sets} - {""}

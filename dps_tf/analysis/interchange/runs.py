@@ -28,7 +28,7 @@ from dps_tf.analysis.interchange.checks import (
 )
 from dps_tf.analysis.interchange.run_tables import DEFAULTS, Runs
 from dps_tf.analysis.tables import Floats, numbers, refuse_first, require, row_number
-from dps_tf.core import CELL_TYPES, UserError, is_axis, is_whole, near_matches
+from dps_tf.core import CELL_TYPES, UserError, is_axis, is_whole, near_matches, whole
 
 _TEXTS = ("precision", *(name for name, kind in CELL_TYPES.items() if kind is str))
 SPLITS = {
@@ -102,6 +102,8 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
         UserError: no runs, one without a batch size, two metrics of one name, or a name
             that cannot be renamed.
     """
+    steps_per_report = whole("steps_per_report", steps_per_report)
+    first_report = whole("first_report", first_report, 0)
     renamed = dict(rename or {})
     _check_renaming(renamed)
     rows, curves, names, notes, empty = [], [], [], [], []
@@ -146,14 +148,11 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
     if not evaluations.index.is_unique:  # else it is the index of one file
         evaluations = evaluations.reset_index(drop=True)
     least = evaluations["step"].min() / steps_per_report + first_report - 1
-    sizes = trials["batch_size"]
-    notes += report_notes(least, first_report, steps_per_report, sizes)
+    notes += report_notes(least, first_report, steps_per_report, trials.batch_size)
     return Runs(trials, evaluations, origin, notes=tuple(notes))
 
 
-def report_notes(
-    least: float, first: int, unit: float, batch_sizes: pd.Series
-) -> Iterator[str]:
+def report_notes(least: float, first: int, unit: float, sizes: Any) -> Iterator[str]:
     """Yields notes if reports may count from another number, or be epochs."""
     if unit != 1 and abs(least - first) == 1:
         yield (
@@ -161,11 +160,11 @@ def report_notes(
             f"count from {least:g}, give first_report={least:g}, or each K* is one "
             f"report too {'early' if least < first else 'late'}."
         )
-    if unit != 1 and batch_sizes.nunique() > 1:
+    if unit != 1 and sizes.nunique() > 1:
         yield (
-            f"a report stands for {unit:g} updates at each of "
-            f"{batch_sizes.nunique()} batch sizes: if reports are epochs, import each "
-            "batch size into a directory of its own, with the updates of its epoch."
+            f"a report stands for {unit:g} updates at each of {sizes.nunique()} batch "
+            "sizes: if reports are epochs, import each batch size into a directory of "
+            "its own, with the updates of its epoch."
         )
 
 
@@ -261,10 +260,9 @@ def _columns(given: Mapping[str, Any]) -> dict[str, Any]:
             if not columns[name].isprintable():
                 raise UserError(f"{name} is {value!r}; it must be printable text.")
             continue
-        number = _number(value)
-        is_flag = isinstance(value, bool | np.bool_)
-        is_lost = number is None or np.isnan(number) or is_flag
-        if name in (*CELL_TYPES, "steps") and is_lost:
+        is_flag = isinstance(value, bool | np.bool_) and name in CELL_TYPES
+        number = None if is_flag else _number(value)
+        if name in (*CELL_TYPES, "steps") and (number is None or np.isnan(number)):
             raise UserError(f"{name} is {value!r}; it must be a number.")
         if name in ("status", "trial"):
             columns[name] = value
@@ -357,7 +355,8 @@ def from_rows(
     paths = [p for p in paths if "/." not in str(p).removeprefix(str(root))]
     if not paths:
         raise UserError(f"{str(root)!r} holds no .csv and no .parquet file.")
-    runs, about = [], {}
+    given = dict(options.pop("about", None) or {})
+    runs, about = [], dict(given)
     for path in paths:
         base = path.relative_to(root).with_suffix("").as_posix() if is_folder else ""
         # The names of runs are texts: 01 is another run than 1.
@@ -368,7 +367,8 @@ def from_rows(
             names = _renamed(dict.fromkeys(frame.columns), rename or {})
             for run in _runs_of_rows(frame.set_axis(list(names), axis=1), base):
                 runs.append(Run(run.name, run.curve))
-                about[run.name] = run.columns
+                own = {n: x for n, x in run.columns.items() if n not in options}
+                about[run.name] = {**own, **given.get(run.name, {})}
     return runs_of(runs, str(root), about=about, **options)
 
 
@@ -508,9 +508,8 @@ def _run_of_keras(name: str, history: Any, every: Container[int]) -> Run:
     if 0 < made < len(epochs) * steps:
         raise UserError(
             f"the {len(epochs)} epochs of history {name!r} are {len(epochs) * steps} "
-            f"batches, and the optimizer of its model has made {made} updates: where "
-            "gradients are accumulated, training stopped within an epoch, or the model "
-            "was compiled again, use StepsToResult, or give the two tables."
+            f"batches, and the optimizer has made {made} updates (accumulated, "
+            "stopped within an epoch, or with a new optimizer): use StepsToResult."
         )
     validated = [epoch for epoch in epochs if epoch + 1 in every]
     columns = {}

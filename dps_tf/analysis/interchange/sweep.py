@@ -33,6 +33,7 @@ from dps_tf.core import (
     Crossings,
     Goal,
     UserError,
+    check_type,
     crossings,
     direction_of,
     trial_outcome,
@@ -101,6 +102,8 @@ def write_runs(
         UserError: what `Runs.by_cell` refuses, a metric that no run has, or a directory
             that holds something else.
     """
+    check_type("runs", runs, Runs)
+    check_type("goal", goal, Goal)
     with named(runs.origin):
         require_metric(runs.evaluations, goal.metric)
         # What a study states is of its last value, and may not be of its reports.
@@ -156,12 +159,9 @@ def _finite(runs: Runs, goal: Goal, progress: Callable[[str], None]) -> Runs:
             lost |= dict.fromkeys(trials[first.notna()], name)
             is_met_late |= (steps >= first).to_numpy()
     frame = frame.assign(**{goal.metric: frame[goal.metric].mask(is_met_late, np.inf)})
-    own = [trial for trial, name in lost.items() if name != goal.metric]
-    if own:
-        progress(
-            f"note: {len(own)} trials, the first {own[0]}, count as diverged, because "
-            f"their last {lost[own[0]]} is not finite."
-        )
+    for trial in [n for n, name in lost.items() if name != goal.metric][:1]:
+        cause = f"its last {lost[trial]} is not finite"
+        progress(f"note: trial {trial}, the first such, counts as diverged: {cause}.")
     gaps = np.isinf(frame[goal.metric]) & ~frame["trial"].isin([*lost])
     if gaps.any():
         trial, step = frame.loc[gaps, ["trial", "step"]].iloc[0]

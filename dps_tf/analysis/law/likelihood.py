@@ -139,14 +139,12 @@ class Observations:
         K* of 0, and cells in which every trial diverged, are left out.
         """
         require(results, ["batch_size", "steps_to_result"], "results")
-        keys = ["batch_size", *(["seed"] if "seed" in results.columns else [])]
-        cells = results[keys].astype(str)
-        for cell in (
-            cells[cells.duplicated()].to_numpy() if "run" not in results else ()
-        ):
+        cells = results[[n for n in ("batch_size", "seed") if n in results]].astype(str)
+        if "run" not in results and cells.duplicated().any():
+            cell = " of seed ".join(cells[cells.duplicated()].iloc[0])
             raise UserError(
-                f"a curve has batch size {' of seed '.join(cell)} twice: give each "
-                "study once, or number runs in a column run."
+                f"a curve has batch size {cell} twice: give each study once, or number "
+                "runs in a column run."
             )
         names = ("steps_to_result", "bracket_low", "noise")
         steps, low, noise = (_floats(results, name) for name in names)
