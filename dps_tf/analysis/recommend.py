@@ -300,8 +300,10 @@ def recommend_curves(
     `recorded` are step times of the sweep, used where none are given. A given table
     of one workload serves every curve; of several, `times_of` finds the times.
     """
-    times = recorded if step_times is None else checked_step_times(step_times)
-    serves_all = step_times is not None and len(curves_of_table(times)) == 1
+    if step_times is not None:
+        step_times = checked_step_times(step_times)
+    times = recorded if step_times is None else step_times
+    serves_all = step_times is not None and len(curves_of_table(step_times)) == 1
     recommendations = {}
     for name, rows in curves_of_table(results).items():
         own = times if serves_all or times is None else times_of(times, rows)
