@@ -18,7 +18,7 @@ _ROUNDS = 6  # Four suffice for indistinguishability in theory; six cost nothing
 _GOLDEN = 0x9E3779B9  # 2^32 / golden ratio: spreads the round numbers over the keys.
 
 _BLOCK = 8192
-"""Examples of a block of steps that is computed at once and kept."""
+"""Positions of a block of the order that is computed at once and kept."""
 
 Words = NDArray[np.uint32]
 
@@ -31,30 +31,34 @@ def examples_at(
     `first_step`: updates made before the first of these batches; `seed`: in [0, 2**63);
     values lie in [0, examples). A batch may exceed the training set.
     """
-    if not steps:
-        return np.empty([0, batch_size], np.int32)
-    if steps * batch_size >= _BLOCK:
-        return _order(first_step, steps, seed, examples, batch_size)
-    # Turns of a few steps share blocks: NumPy would take longer than the steps.
-    length = _BLOCK // batch_size
-    blocks = range(first_step // length, (first_step + steps - 1) // length + 1)
-    rows = [_block(b * length, length, seed, examples, batch_size) for b in blocks]
-    begin = first_step % length
-    return np.concatenate(rows)[begin : begin + steps]
+    start, count = first_step * batch_size, steps * batch_size
+    if not 0 < count < _BLOCK:
+        order = _order(start, count, seed, examples)
+    else:
+        # Turns of a few steps, and cells that differ in the batch size, share blocks:
+        # NumPy would take longer than the steps.
+        first, last = start // _BLOCK, (start + count - 1) // _BLOCK
+        blocks = [_block(number, seed, examples) for number in range(first, last + 1)]
+        order = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+        order = order[start - first * _BLOCK :][:count]
+    return order.reshape(steps, batch_size)
 
 
-def _order(
-    first_step: int, steps: int, seed: int, examples: int, batch_size: int
-) -> NDArray[np.int32]:
-    """Returns the result of `examples_at`, computed."""
-    start = first_step * batch_size
-    position = np.arange(start, start + steps * batch_size, dtype=np.int64)
+def _order(start: int, count: int, seed: int, examples: int) -> NDArray[np.int32]:
+    """Returns int32 [count]: the training examples at consecutive positions."""
+    if not count:
+        return np.empty([0], np.int32)
+    position = np.arange(start, start + count, dtype=np.int64)
     epoch, within = np.divmod(position, examples)
     order = _permute(within.astype(np.uint32), epoch.astype(np.uint32), seed, examples)
-    return order.astype(np.int32).reshape(steps, batch_size)
+    return order.astype(np.int32)
 
 
-_block = functools.lru_cache(maxsize=256)(_order)
+@functools.lru_cache(maxsize=1024)
+def _block(number: int, seed: int, examples: int) -> NDArray[np.int32]:
+    order = _order(number * _BLOCK, _BLOCK, seed, examples)
+    order.flags.writeable = False
+    return order
 
 
 def _mix(x: Words) -> Words:

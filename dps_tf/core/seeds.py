@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 
 
+@functools.lru_cache(maxsize=1 << 12, typed=True)
 def derive_seed(study_seed: int, index: int, purpose: str) -> int:
     """Returns the seed in [0, 2**63) for one purpose of one trial.
 

@@ -259,7 +259,11 @@ class Objective:
         """
         losses = self._losses(labels, outputs, metaparameters)
         if self.weights is None:
-            return tf.reduce_sum(losses) / positions
+            total = tf.reduce_sum(losses)
+            if isinstance(positions, int):
+                return total / positions
+            # TensorFlow turns the division by a constant into this product.
+            return total * (1.0 / tf.cast(positions, tf.float32))
         total = tf.reduce_sum(losses * self.weights(labels))
         return tf.math.divide_no_nan(total, positions)
 
@@ -342,12 +346,12 @@ class Objective:
         weights = self.weights(labels)
         return tf.where(counts, weights, tf.zeros_like(weights))
 
-    @property
+    @functools.cached_property
     def summed(self) -> list[Callable[..., Sums]]:
         """The different functions that return sums, in the order of the metrics."""
         return _different(m.sums for m in self.metrics if not m.keeps_examples)
 
-    @property
+    @functools.cached_property
     def kept(self) -> list[Callable[..., Sums]]:
         """The different functions that return rows, in the order of the metrics."""
         return _different(m.sums for m in self.metrics if m.keeps_examples)

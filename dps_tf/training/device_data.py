@@ -102,7 +102,7 @@ class PlacedData(abc.ABC):
 
     @abc.abstractmethod
     def train_batches(self, batch_size: int, lanes: int = 1) -> TrainBatches:
-        """Returns the training batches of a global batch size."""
+        """Returns the training batches of a global batch size, 0 for any size."""
 
     def split(self, name: str) -> PlacedSplit:
         """Returns a split by name, always the same object; see `Dataset.evaluated`."""
@@ -132,7 +132,7 @@ class DeviceData(PlacedData):
         self.train = self._whole(dataset.step_examples)
 
     def train_batches(self, batch_size: int, lanes: int = 1) -> ResidentBatches:
-        """Returns the training batches of a global batch size, one for each lane."""
+        """Returns the training batches of a size, 0 for any, one for each lane."""
         return ResidentBatches(self.train, batch_size, self._replicas, lanes)
 
     @functools.cached_property
@@ -210,7 +210,7 @@ class ResidentBatches(TrainBatches):
     """
 
     def __init__(self, train: Values, batch_size: int, replicas: int, lanes: int = 1):
-        sides = [lanes, batch_size] if lanes > 1 else [batch_size]
+        sides = [*([lanes] if lanes > 1 else []), batch_size or None]
         self.signature = [tf.TensorSpec([None, *sides], tf.int32)]
         self.held = train
         self._replicas = replicas

@@ -119,20 +119,22 @@ class ExactEvaluator:
         self, weights: Sequence[Any], memory: Sequence[Any]
     ) -> tuple[Evaluation, Sequence[Any]]:
         """Returns (the exact metrics at some weights, memory)."""
-        return self.of_lanes(weights)[0], memory
+        return self.of_lanes(weights, [0])[0], memory
 
-    def of_lanes(self, weights: Sequence[Any]) -> list[Evaluation]:
-        """Returns the exact metrics at the weights of each lane."""
+    def of_lanes(
+        self, weights: Sequence[Any], lanes: Sequence[int]
+    ) -> dict[int, Evaluation]:
+        """Returns the exact metrics at the weights of lanes."""
         sums, rows = self._zeros, []
         for piece in self._split.pieces():
             sums, of_piece = self._run(list(weights), sums, *piece)
             rows.append(of_piece)
-        return [self.measured(sums, rows, lane) for lane in range(self._of.lanes)]
+        return self._measured(sums, rows, lanes)
 
     def graph(
         self, weights: Sequence[tf.Tensor], memory: list[tf.Tensor], wanted: tf.Tensor
     ) -> tuple[Any, list[tf.Tensor]]:
-        """Returns (what `result` reads, memory) in a graph, for data on the device.
+        """Returns (what `results` reads, memory) in a graph, for data on the device.
 
         Nothing is computed unless `wanted`, bool [] or [lanes].
         """
@@ -140,23 +142,25 @@ class ExactEvaluator:
         wanted = tf.reduce_any(wanted)
         return self._sums(weights, self._zeros, wanted, piece), memory
 
-    def result(self, values: Any, lane: int = 0) -> Evaluation:
-        """Returns the metrics that the values of `graph` stand for."""
+    def results(self, values: Any, lanes: Sequence[int]) -> dict[int, Evaluation]:
+        """Returns the metrics of lanes that the values of `graph` stand for."""
         sums, rows = values
-        return self.measured(sums, [rows], lane)
+        return self._measured(sums, [rows], lanes)
 
-    def measured(
-        self, sums: Sequence[Any], rows: Sequence[Any], lane: int = 0
-    ) -> Evaluation:
+    def _measured(
+        self, sums: Sequence[Any], rows: Sequence[Any], lanes: Sequence[int]
+    ) -> dict[int, Evaluation]:
         """Returns metrics from sums over all batches and the rows of each piece."""
-        flat = [np.asarray(value) for value in sums]
-        if self._of.lanes > 1:
-            flat = [value[lane] for value in flat]
-        merged = _filled(self._kinds, iter(flat))
-        kinds = range(len(self._row_kinds))
-        merged["rows"] = [self._joined(rows, kind, lane) for kind in kinds]
-        metrics = self._of.objective.values(self._name, merged)
-        return Evaluation(metrics, float(merged["loss"]))
+        whole = [np.asarray(value) for value in sums]  # once for all lanes
+        found = {}
+        for lane in lanes:
+            flat = [value[lane] for value in whole] if self._of.lanes > 1 else whole
+            merged = _filled(self._kinds, iter(flat))
+            kinds = range(len(self._row_kinds))
+            merged["rows"] = [self._joined(rows, kind, lane) for kind in kinds]
+            metrics = self._of.objective.values(self._name, merged)
+            found[lane] = Evaluation(metrics, float(merged["loss"]))
+        return found
 
     def _joined(
         self, pieces: Sequence[Any], kind: int, lane: int

@@ -108,7 +108,7 @@ class ResidentGoalEvaluator(GoalEvaluator):
     def graph(
         self, weights: Sequence[tf.Tensor], memory: list[tf.Tensor], wanted: tf.Tensor
     ) -> tuple[Any, list[tf.Tensor]]:
-        """Returns (what `result` reads, memory) in a graph.
+        """Returns (what `results` reads, memory) in a graph.
 
         Nothing is computed unless `wanted`, bool [] or [lanes].
         """
@@ -121,14 +121,17 @@ class ResidentGoalEvaluator(GoalEvaluator):
         exact, _ = self._exact.graph(weights, [], is_open)
         return (against, loss, exact), [rank]
 
-    def result(self, values: Any, lane: int = 0) -> Evaluation:
-        """Returns exact metrics if the goal may be met, else bounds that miss it."""
-        against, loss, exact = values
-        if self._of.lanes > 1:
-            against, loss = against[lane], loss[lane]
-        if int(against) > self._allowed:
-            return self._bounds(int(against), float(loss))
-        return self._exact.result(exact, lane)
+    def results(self, values: Any, lanes: Sequence[int]) -> dict[int, Evaluation]:
+        """Returns exact metrics where the goal may be met, else bounds that miss it."""
+        against, loss = (np.ravel(value) for value in values[:2])
+        is_out = {lane: int(against[lane]) > self._allowed for lane in lanes}
+        found = self._exact.results(values[2], [i for i in lanes if not is_out[i]])
+        return {
+            lane: self._bounds(int(against[lane]), float(loss[lane]))
+            if is_out[lane]
+            else found[lane]
+            for lane in lanes
+        }
 
     def _count_up_to_goal(
         self,

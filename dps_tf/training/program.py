@@ -32,7 +32,13 @@ from dps_tf.core import (
     derive_seed,
 )
 from dps_tf.data import Dataset
-from dps_tf.models import check_graph, check_logits, functional, seed_layers
+from dps_tf.models import (
+    check_graph,
+    check_logits,
+    functional,
+    initial_point,
+    seed_layers,
+)
 from dps_tf.objectives import Objective
 from dps_tf.optim import Optimizer
 from dps_tf.training import strategy as strategies
@@ -68,6 +74,9 @@ _MOST_PRODUCTS = 5_500_000
 Measured on CPUs with MLPs of one hidden layer, on digits. A turn has the examples of a
 batch, and 100 for the evaluation.
 """
+_ANY_BATCH = keras.layers.InputLayer, keras.layers.Flatten, keras.layers.Dense
+"""Layers that draw nothing, and whose graph may leave the size of a batch open: the
+bits are those of a graph for one size."""
 _KEPT = 1 << 20
 """Most bytes of the states of all lanes that are kept whole for the sake of one."""
 _HELD = 1 << 26
@@ -147,6 +156,8 @@ class Program:
         gradual: the rule that prunes during training, or None.
         lanes: number of trials that are advanced together.
         layout: names what the arrays of a state are, and how many of each.
+        takes_any_batch: whether its graph is for batches of any size.
+        initial_point: returns the weights before the first step, by seed.
         traces: number of times the slice was traced; stays at 1.
     """
 
@@ -189,17 +200,32 @@ class Program:
         seed_layers(self.network)
         operations = check_logits(self.network, self.objective.link)
         self._check_labels(task)
+        is_plain = not task.is_own and task.dataset.transform is None
+        self.takes_any_batch = (
+            lanes > 1
+            and is_plain
+            and all(
+                type(layer) in _ANY_BATCH or isinstance(layer, keras.Model)
+                for layer in self.network._flatten_layers()
+            )
+        )
         self._step = self._build_step(task, batch_size)
         is_local = self.optimizer.workers > 1
         self._workers = LocalWorkers(self._step) if is_local else None
         self._names = (*task.loss_metaparameters, *self.optimizer.reads)
+        self._row_of = functools.lru_cache(maxsize=1024)(self._row)
+        # Cells that share a network begin their trials at the same points.
+        kept = 256 if self.takes_any_batch else 0
+        draw = functools.partial(initial_point, self.network)
+        self.initial_point = functools.lru_cache(maxsize=kept)(draw)
         if lanes > 1:
             self._check_lanes()
         parts = self.network, data, self.objective, self._replicas
         evaluated = Evaluated(*parts, lanes)
         self._evaluated = evaluated
         self._evaluators: dict[str, Any] = {VALIDATION: self._build_evaluator(goal)}
-        self._batches = data.train_batches(batch_size, lanes)
+        size = 0 if self.takes_any_batch else batch_size
+        self._batches = data.train_batches(size, lanes)
         loop = Loop if lanes == 1 else LaneLoop
         step = self._workers or self._step
         self._loop = loop(step, self._replicas, self._batches, operations)
@@ -245,7 +271,9 @@ class Program:
             task.dataset.transform,
             self.gradual,
             replicas,
-            batch_size // (workers if workers > 1 else replicas.count),
+            None
+            if self.takes_any_batch
+            else batch_size // (workers if workers > 1 else replicas.count),
             communicates=workers == 1,
         )
 
@@ -289,17 +317,21 @@ class Program:
         )
         self._operations = check_graph(self._run.graph, self.network)
 
-    def twin(self) -> Program | None:
+    def twin(self, batch_size: int | None = None) -> Program | None:
         """Returns a program for another thread that shares what is traced here.
 
-        Returns None where threads cannot share it: streams have a position, and
-        TensorFlow may turn AddN into temporary variables, whose names all calls of a
-        graph share.
+        `batch_size`: its batch size; by default the same.
+
+        Returns None where they cannot share it: streams have a position, TensorFlow may
+        turn AddN into temporary variables, whose names all calls of a graph share, and
+        most programs have one batch size.
         """
-        if self.data.placement != "device" or "AddN" in self._operations:
+        size = batch_size or self.batch_size
+        is_fixed = size != self.batch_size and not self.takes_any_batch
+        if is_fixed or self.data.placement != "device" or "AddN" in self._operations:
             return None
         twin = copy.copy(self)
-        twin._views = weakref.WeakSet()
+        twin.batch_size, twin._views = size, weakref.WeakSet()
         return twin
 
     def _unpacked(
@@ -318,7 +350,7 @@ class Program:
         trial = Trial(
             values,
             self._mask_packings.unpack(masks),
-            of["pruned"] > 0,
+            of["pruned"] > 0 if self.lanes == 1 else True,
             tf.reshape(seeds, self._sides),
             tf.reshape(runs > 0, self._sides),
         )
@@ -341,7 +373,7 @@ class Program:
         )
         finite, sparse = tf.cond(
             of["wanted"] > 0,
-            lambda: self._each(self._step.is_sound, state, trial),
+            lambda: self._step.is_sound(state, trial),
             lambda: (tf.ones(self._sides, tf.bool), tf.ones(self._sides, tf.bool)),
         )
         evaluation: Any = ()
@@ -358,12 +390,13 @@ class Program:
         found = [tf.cast(x, tf.float64) for x in (done, loss, finite, sparse)]
         return self._packings.pack(arrays), tf.stack(found), evaluation
 
-    def fresh_state(self, initial_point: Sequence[np.ndarray]) -> TrialState:
+    def fresh_state(self, weights: Sequence[np.ndarray]) -> TrialState:
         """Returns the state of a trial before its first step, with zero slots.
 
-        `initial_point`: arrays in the order of `network.weights`, pruned entries zero.
+        `weights`: an initial point, in the order of `network.weights`; pruned entries
+        are zero.
         """
-        parts = self._fresh_parts(initial_point)
+        parts = self._fresh_parts(weights)
         arrays = tuple(array for part in parts for array in part)
         return TrialState(0, arrays, self.layout)
 
@@ -411,9 +444,7 @@ class Program:
                     f"not one of this program, whose layout is {self.layout!r}: it is "
                     "of another network, optimizer, evaluation or version; begin anew."
                 )
-            loss, optimizer = self.objective.split_point(point)
-            values = {**loss, **self.optimizer.values(optimizer)}
-            points[lane] = [values.get(name, 0.0) for name in self._names]
+            points[lane] = self._row_of(tuple(point.items()))
             masks[lane], self._seeds[lane] = own, derive_seed(seed, 0, "draws")
         self._point = points.reshape([*self._sides, -1])
         if any(map(operator.is_not, masks, self._loaded_masks[0])):
@@ -423,6 +454,12 @@ class Program:
         (step,) = {trial.state.step for trial in trials}
         self._steps = np.full([self.lanes], step)
         self._load_states({trial.lane: trial.state.arrays for trial in trials})
+
+    def _row(self, point: Sequence[tuple[str, float]]) -> list[float]:
+        """Returns the values of a point, as the slice takes them."""
+        loss, optimizer = self.objective.split_point(dict(point))
+        values = {**loss, **self.optimizer.values(optimizer)}
+        return [values.get(name, 0.0) for name in self._names]
 
     def _packed_masks(self, masks: Sequence[np.ndarray] | None) -> list[tf.Tensor]:
         given = [np.asarray(mask, np.float32) for mask in masks or ()]
@@ -532,20 +569,24 @@ class Program:
             left -= int(done.max())
             if not np.isfinite(loss[lanes]).any():
                 break
-        advances = {}
-        for lane in lanes:
+        is_sound = np.isfinite(loss) & finite
+        sound = [lane for lane in lanes if evaluates and is_sound[lane]]
+        found = self._measured(measured, sound) if sound else {}
+
+        def advance(lane: int) -> Advance:
             made, last = before + int(done[lane]), float(loss[lane])
-            diverged = not (np.isfinite(last) and finite[lane])
-            if diverged or not evaluates:
-                advances[lane] = Advance(made, last, diverged)
-                continue
-            if self._evaluates_in_slice:
-                evaluation = self._evaluators[VALIDATION].result(measured, lane)
-            else:
-                evaluation = self.evaluate()
-            diverged, is_sparse = not evaluation.is_finite, bool(sparse[lane])
-            advances[lane] = Advance(made, last, diverged, evaluation, is_sparse)
-        return advances
+            if lane not in found:
+                return Advance(made, last, not is_sound[lane])
+            diverged, is_sparse = not found[lane].is_finite, bool(sparse[lane])
+            return Advance(made, last, diverged, found[lane], is_sparse)
+
+        return {lane: advance(lane) for lane in lanes}
+
+    def _measured(self, measured: Any, lanes: Sequence[int]) -> dict[int, Evaluation]:
+        """Returns the evaluations of lanes after a slice that ends in one."""
+        if self._evaluates_in_slice:
+            return dict(self._evaluators[VALIDATION].results(measured, lanes))
+        return self.evaluate_lanes()
 
     def _call(
         self, steps: int, wanted: int, lanes: Sequence[int], values: Sequence[Any]
@@ -586,12 +627,11 @@ class Program:
             self._evaluators[split] = ExactEvaluator(self._evaluated, split)
         evaluator = self._evaluators[split]
         if split != VALIDATION:
-            evaluations = evaluator.of_lanes(self.weights())
-            return {lane: evaluations[lane] for lane in self._loaded}
+            return evaluator.of_lanes(self.weights(), self._loaded)
         if self._evaluates_in_slice:
             rows = np.zeros([1, *self._sides, self.batch_size], np.int32)
             *_, measured = self._call(0, _ALWAYS, self._loaded, (rows,))
-            return {lane: evaluator.result(measured, lane) for lane in self._loaded}
+            return evaluator.results(measured, self._loaded)
         arrays = self._packing.unpack(self._state)
         place = self._counts[0] + self._counts[1]
         memory = arrays[place : place + self._counts[2]]
@@ -628,8 +668,11 @@ def program_for(
     batch_size: int,
     points: int,
     goal: Goal | None = None,
+    like: Program | None = None,
 ) -> tuple[Program, str]:
     """Returns the program of a new study, and what in it has no form in lanes, or "".
+
+    `like`: a program that differs in the batch size alone, if there is one.
 
     The number of lanes follows from the network, optimizer, batch size, number of
     points and kind of device alone. It is no power of two: the last bits of a Sobol
@@ -641,7 +684,10 @@ def program_for(
     lanes -= lanes & (lanes - 1) == 0
     most = _MOST_PRODUCTS // (batch_size + 100)
     pay = lanes > 1 and strategies.kind(data.strategy).lanes_pay
-    if pay and task.network().count_params() <= most:
+    network = like.network if like else task.network()
+    if pay and network.count_params() <= most:
+        if twin := like and like.lanes == lanes and like.twin(batch_size):
+            return twin, why
         try:
             return Program(task, data, batch_size, goal=goal, lanes=lanes), why
         except NoLanes as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from dps_tf.core import (
     examples_at,
     lane_of,
 )
-from dps_tf.models import initial_point
 from dps_tf.sparsity import MaskSet, entries_outside, masked
 from dps_tf.training.evaluation import Evaluation
 from dps_tf.training.program import Advance, Loaded, Program
@@ -98,13 +97,13 @@ class TrainingRunner(Runner):
         if self._prune is None:
             return MaskSet()
         if trial not in self._pruned:
-            initial = initial_point(self._programs[0].network, self.initial_seed(trial))
+            initial = self._programs[0].initial_point(self.initial_seed(trial))
             self._pruned[trial] = self._prune(trial, initial)
         return self._pruned[trial]
 
     def _begin(self, program: Program, trial: int) -> TrialState:
         """Returns the state of a trial before its first step, pruned entries zero."""
-        values = initial_point(program.network, self.initial_seed(trial))
+        values = program.initial_point(self.initial_seed(trial))
         masks = self._mask_set(trial).masks
         if masks is not None:
             values = masked(program.network, values, masks)
@@ -207,7 +206,7 @@ class TrainingRunner(Runner):
             if not running or step >= jobs[0].until or is_late:
                 break
         further: dict[str, Mapping[int, Evaluation]] = {}
-        states, reports = program.states(), []
+        states, ended = program.states(), []
         for job in jobs:
             done, lane = last[job.trial], lane_of(job.trial, self.lanes)
             reached, metrics, is_bound = states[lane], None, False
@@ -219,8 +218,9 @@ class TrainingRunner(Runner):
                 )
             if not done.is_sparse:
                 self._check_sparse(program, job.trial, reached)
-            reports.append(
-                TurnReport(
+            ended.append(
+                partial(
+                    TurnReport,
                     trial=job.trial,
                     state=reached,
                     step=reached.step,
@@ -231,7 +231,7 @@ class TrainingRunner(Runner):
                 )
             )
         seconds, waited = time.monotonic() - begun, data_wait() - waited
-        return [replace(one, seconds=seconds, data_wait=waited) for one in reports]
+        return [report(seconds=seconds, data_wait=waited) for report in ended]
 
     def _is_evaluated(self, job: Job, step: int) -> bool:
         """Returns whether a turn that ends at a step evaluates there."""

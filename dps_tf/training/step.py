@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,7 +49,7 @@ class Trial(NamedTuple):
 
     point: Mapping[str, tf.Tensor]  # metaparameters by name, float32 []
     masks: Sequence[tf.Tensor]  # float32 0/1, one per trained variable
-    is_pruned: Any  # bool []; masks of a dense trial are ones, and used only in lanes
+    is_pruned: Any  # bool []; in lanes True, and the masks of a dense trial are ones
     seed: tf.Tensor  # int64 []
     runs: Any = None  # bool [lanes], whether a trial of a lane goes on; see `lanes`
 
@@ -76,7 +76,8 @@ class Step:
         transform: applied to the examples of each step, if any.
         gradual: the rule that prunes during training, if any.
         replicas: the replicas that share each batch.
-        share: examples of a replica, or of a worker of local SGD.
+        share: examples of a replica, or of a worker of local SGD. None leaves it open,
+            for one replica and a network that draws nothing.
         communicates: whether replicas share gradients, which workers do not.
     """
 
@@ -86,7 +87,7 @@ class Step:
     transform: Transform | None
     gradual: Gradual | None
     replicas: Replicas
-    share: int
+    share: int | None
     communicates: bool = True
 
     def __call__(
@@ -143,7 +144,8 @@ class Step:
         return self.replicas.count if self.communicates else 1
 
     def _draws(self, seed: tf.Tensor, step: tf.Tensor, number: tf.Tensor) -> StepDraws:
-        return StepDraws(seed, step, number * self.share, self.share)
+        share = self.share or 0
+        return StepDraws(seed, step, number * share, share)
 
     def _weight(self, labels: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Returns (sum of the position weights of a batch,); () without weights."""
@@ -163,7 +165,8 @@ class Step:
     ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
         """Returns (share of the loss, gradients, weights with new moving averages)."""
         # The count is a constant where every position counts once: exact, and cheaper.
-        every = self.share * self._sharing * labels.shape[1:].num_elements()
+        share = tf.shape(labels)[0] if self.share is None else self.share
+        every = share * self._sharing * labels.shape[1:].num_elements()
         (positions,) = weight or (every,)
         trained = [weights[i] for i in self.places]
         with (
@@ -226,24 +229,25 @@ class Step:
         return weights
 
     def is_sound(self, state: State, trial: Trial) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns bool [], whether weights are finite, and whether pruned ones are 0.
+        """Returns whether weights are finite, and whether pruned ones are 0.
 
-        A ReLU, a maximum or a normalization may hide from the loss that one is not.
+        Both are bool [], or [lanes] of lanes: their rules would make many operations of
+        each. A ReLU, a maximum or a normalization may hide from the loss that a weight
+        is not finite.
         """
-        floats = [weight for weight in state.weights if weight.dtype.is_floating]
-        finite = [tf.reduce_all(tf.math.is_finite(weight)) for weight in floats]
-        pairs = list(zip(self.places, trial.masks, strict=True))
+        sides = [*trial.seed.shape]
+
+        def every(arrays: Iterable[tf.Tensor]) -> tf.Tensor:
+            flat = [tf.reshape(array, [*sides, -1]) for array in arrays]
+            return tf.reduce_all([tf.reduce_all(row, -1) for row in flat], 0)
 
         def kept() -> tf.Tensor:
-            return tf.reduce_all(
-                [
-                    tf.reduce_all((m > 0) | tf.equal(state.weights[i], 0))
-                    for i, m in pairs
-                ]
-            )
+            pairs = zip(self.places, trial.masks, strict=True)
+            return every((m > 0) | tf.equal(state.weights[i], 0) for i, m in pairs)
 
-        is_sparse = trial.if_pruned(kept, lambda: tf.constant(True))
-        return tf.reduce_all(finite), is_sparse
+        floats = [weight for weight in state.weights if weight.dtype.is_floating]
+        is_sparse = trial.if_pruned(kept, lambda: tf.ones(sides, tf.bool))
+        return every(map(tf.math.is_finite, floats)), is_sparse
 
 
 class Loop:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 
@@ -18,6 +19,16 @@ from dps_tf.tuning import own_code
 
 _MAX_SLOTS = 64
 """Largest default number of trials side by side on a CPU."""
+_FREE = (
+    "cell.batch_size",
+    "cell.seed",
+    "cell.sparsity",
+    "cell.sparsity_method",
+    "lanes",
+    "workload.evaluation_interval",
+    "workload.explicit_points",
+)
+"""The fields on which a program does not depend, or only by its batch size."""
 
 
 def configure_threads(intra_op: int | None = None) -> int:
@@ -93,6 +104,7 @@ class Resources:
         self.memory_limit = free_memory() / 2 if memory_limit is None else memory_limit
         self.data_placement = "auto"
         self._held: dict[tuple[str, str], PlacedData] = {}
+        self._latest: tuple[str, list[Program]] = "", []
 
     @classmethod
     def of_this_machine(cls, slots: int = 0, strategy: str = "auto") -> Resources:
@@ -162,10 +174,13 @@ class Resources:
         size, lanes = specification.cell.batch_size, specification.lanes
         xla, workload = bool(specification.xla), specification.workload
         programs: list[Program] = []
+        kind = _kind(specification)
+        known = self._latest[1] if self._latest[0] == kind and not task.gradual else []
         for strategy in self.strategies:
             data = self._data(dataset, strategy)
-            twins = (p.twin() for p in programs if p.data is data)
-            if twin := next(twins, None):
+            of_data = (p for p in (*programs, *known) if p.data is data)
+            like = next(of_data, None)
+            if like and lanes == like.lanes and (twin := like.twin(size)):
                 program = twin
             elif lanes:
                 program = Program(
@@ -173,7 +188,7 @@ class Resources:
                 )
             else:
                 points = 1 if workload.is_adaptive else workload.points
-                program, why = program_for(task, data, size, points, goal)
+                program, why = program_for(task, data, size, points, goal, like)
                 lanes = program.lanes
                 if why:
                     say(
@@ -183,6 +198,8 @@ class Resources:
             if programs and (len(programs) + 1) * needed > self.memory_limit:
                 break
             programs.append(program)
+        # The others are let go: they are large.
+        self._latest = kind, [p for p in programs if p.takes_any_batch]
         return programs
 
     def _data(self, dataset: Dataset, strategy: tf.distribute.Strategy) -> PlacedData:
@@ -216,6 +233,12 @@ def _task(study: StudySpecification, dataset: Dataset) -> Task:
         objective=objective,
         is_own=own_code.is_own(study, dataset),
     )
+
+
+def _kind(study: StudySpecification) -> str:
+    """Returns what studies have in common whose programs differ in the batch size."""
+    same = {n: v for n, v in study.identity().items() if n not in _FREE}
+    return json.dumps([same, study.goal.threshold], sort_keys=True)
 
 
 def _key(dataset: Dataset, strategy: tf.distribute.Strategy) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from dps_tf import models
+from dps_tf import models, objectives
 from dps_tf._keras import keras
 from dps_tf.core import Goal, Job, Space, TrialState, points
 from dps_tf.core.space import SEQUENCES
@@ -116,6 +116,46 @@ class BitsTest(tf.test.TestCase, parameterized.TestCase):
             state, advance = case.trained([*neighbours, own])[OWN]
             self.assertTrue(same_bits(state, wanted_state))
             self.assertEqual(advance, wanted)
+
+    @parameterized.parameters(
+        ("mlp", 1), ("mlp", 37), ("mlp", 48), ("linear", 3), ("linear", 37, True)
+    )
+    def test_a_graph_for_any_batch_size_has_the_bits_of_one_for_its_own(
+        self, kind, batch_size, weighs=False
+    ):
+        """TensorFlow turns a division by a constant into a product, which rounds."""
+        arguments, masked = KINDS[kind]
+        case = Case(batch_size=batch_size, **arguments)
+        if weighs:
+            objective = objectives.build("softmax_cross_entropy")
+            weights = lambda labels: 1.0 + tf.cast(labels, tf.float32)  # noqa: E731
+            objective = dataclasses.replace(objective, weights=weights)
+            case.task = dataclasses.replace(case.task, objective=objective)
+        with mock.patch.object(programs, "_ANY_BATCH", ()):
+            case.program = fixed = case.built(LANES)
+        self.assertIsNone(fixed.twin(batch_size + 1))
+        trials = [case.loaded(lane, lane + 3, masked=masked) for lane in range(LANES)]
+        wanted = case.trained(trials)
+        first = dataclasses.replace(case.problem, batch_size=8)
+        like = Program(case.task, case.data, first.batch_size, lanes=LANES)
+        case.program = like.twin(batch_size)
+        found = case.trained(trials)
+        for lane, (state, advance) in wanted.items():
+            self.assertTrue(same_bits(found[lane][0], state))
+            self.assertEqual(found[lane][1], advance)
+
+    def test_a_graph_that_knows_its_batch_size_is_for_no_other(self):
+        """Means over a batch round by its size, and draws follow it."""
+        for case in (
+            Case(build=normalized),
+            Case(lanes=1, network="mlp"),
+            Case(build=lambda: of(keras.layers.GaussianNoise(0.1))),
+        ):
+            self.assertIsNone(case.program.twin(8))
+        own = dataclasses.replace(case.task, network=Case(network="mlp").task.network)
+        for is_own in (False, True):
+            case.task = dataclasses.replace(own, is_own=is_own)
+            self.assertEqual(case.built(LANES).twin(8) is None, is_own)
 
     @parameterized.parameters(
         ("mlp", 1), ("normalized", 1), ("normalized", 37), ("linear", 37)

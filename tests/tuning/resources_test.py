@@ -1,0 +1,62 @@
+"""Cells that one graph can train share it, and no others do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import dps_tf
+from dps_tf import data
+from dps_tf.tuning.resources import Resources
+
+
+def studies(**values):
+    values = {"sweep.batch_sizes": (16, 64), "workload.points": 3, **values}
+    asked = dps_tf.sweep("smoke/quickstart", values=values).specification.studies
+    return [replace(study, lanes=0) for study in asked]
+
+
+@pytest.fixture(scope="module")
+def machine():
+    return Resources.of_this_machine(2, "one_device")
+
+
+def networks(machine, *asked):
+    """Returns the network of each study's programs; a new trace has a new one."""
+    found = []
+    for study in asked:
+        dataset = data.load_for(study.workload, None)
+        found += [program.network for program in machine.programs(study, dataset)]
+    return found
+
+
+def test_cells_that_differ_in_batch_size_seed_and_sparsity_are_traced_once(machine):
+    first, *others = studies(
+        **{
+            "sweep.seeds": (0, 1),
+            "sweep.sparsities": (0.0, 0.5),
+            "sweep.sparsity_methods": ("magnitude",),
+        }
+    )
+    assert len(others) == 7
+    network, *more = networks(machine, first, *others)
+    assert len(more) == 15
+    assert all(other is network for other in more)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"workload.network_arguments": {"widths": (8,)}},
+        {"workload.optimizer": "adam"},
+        {"workload.fixed": {"l2_penalty": 0.1}},
+        {"goal.threshold": 0.5, "sweep.evaluation_mode": "goal"},
+        {"workload.step_budget": 41, "workload.learning_rate_schedule": "linear"},
+    ],
+    ids=lambda values: next(iter(values)),
+)
+def test_cells_of_another_kind_are_not(machine, values):
+    (first, _), (_, other) = studies(), studies(**values)
+    ours, _, theirs, _ = networks(machine, first, other)
+    assert theirs is not ours
