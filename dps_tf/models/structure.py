@@ -59,12 +59,13 @@ def code_hash(part: Any) -> str:
 class _Structure:
     """Turns a network into JSON values; layers are numbered by their place in it.
 
-    `functions` holds the code outside of the libraries that was met.
+    `functions` numbers the functions outside of the libraries in the order in which
+    they were met.
     """
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
-        self.functions: set[types.CodeType] = set()
+        self.functions: dict[Callable[..., Any], int] = {}
 
     def of_model(self, model: keras.Model) -> Any:
         for layer in model.layers:
@@ -162,11 +163,13 @@ class _Structure:
         return self._of_class(type(value))
 
     def _of_function(self, function: Callable[..., Any]) -> Any:
-        if _is_library(function) or function.__code__ in self.functions:
-            name = f"{function.__module__}.{function.__qualname__}"
-            own = _wrapped(function) if _is_library(function) else []
+        name = f"{function.__module__}.{function.__qualname__}"
+        if _is_library(function):
+            own = _wrapped(function)
             return [name, self.of_value(own)] if own else name
-        self.functions.add(function.__code__)
+        if function in self.functions:
+            return [name, self.functions[function]]
+        self.functions[function] = len(self.functions)
         try:
             read = inspect.getclosurevars(function)
             names = {**read.globals, **read.nonlocals}

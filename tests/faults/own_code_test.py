@@ -242,6 +242,24 @@ def test_code_without_a_source_has_the_same_hash_in_every_process():
     assert code_hash(defined(2)) == code_hash(defined(2)) != code_hash(defined(3))
 
 
+TWO = defined(2), defined(2)
+"""Functions of one name and one code."""
+
+
+def recursive(factor):
+    def one(x):
+        return x * factor if x < 1 else other(x - 1)
+
+    def other(x):
+        return one(x - 1)
+
+    return one
+
+
+def test_functions_that_call_each_other_end():
+    assert code_hash(recursive(1)) == code_hash(recursive(1)) != code_hash(recursive(2))
+
+
 class Doubling:
     factor = 2.0
 
@@ -256,6 +274,8 @@ class Doubling:
         (objective(always(1.0)), objective(always(2.0))),
         (functools.partial(defined(1), 1), functools.partial(defined(1), 2)),
         ([cross_entropy, 1], [cross_entropy, 2]),
+        ([always(1.0), always(1.0)], [always(1.0), always(2.0)]),
+        ([TWO[0], *TWO], [TWO[1], *TWO]),
         (
             objectives.Objective(cross_entropy, METRICS, weights=always(1.0)),
             objectives.Objective(cross_entropy, METRICS, weights=always(2.0)),
