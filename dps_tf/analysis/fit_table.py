@@ -262,10 +262,8 @@ def _fit(
     fit = law.fit_law(observations, settings.level)
     left_out = len(rows) - len(observations)
     runs = (min(rows["runs"]), max(rows["runs"])) if "runs" in rows else None
-    units = rows["unit"].unique() if "unit" in rows else ["examples"]
-    if len(units) > 1:
-        raise UserError(f"curve {name!r} has the units {and_list([*map(str, units)])}.")
-    return CurveFit(name, fit, ends(fit), left_out, runs, str(units[0]))
+    unit = str(rows["unit"].iloc[0]) if "unit" in rows else "examples"
+    return CurveFit(name, fit, ends(fit), left_out, runs, unit)
 
 
 def curves_of_table(
@@ -294,6 +292,11 @@ def curves_of_table(
             varying = [name for name in varying if name != "seed"]
         names = pd.Series([curve_label(row, varying) for _, row in frame.iterrows()])
     groups = frame.groupby(names.to_numpy(object), sort=False)
+    for name, part in groups if "unit" in frame.columns else ():
+        units = part["unit"].unique()
+        if len(units) > 1:
+            found = and_list([*map(str, units)])
+            raise UserError(f"curve {name!r} has the units {found}.")
     if "run" not in frame.columns:
         return {str(name): part for name, part in groups}
     return {str(name): median_of_runs(part) for name, part in groups}
