@@ -19,7 +19,7 @@ from dps_tf.tuning import own_code
 
 _MAX_SLOTS = 64
 """Largest default number of trials side by side on a CPU."""
-_FREE = (
+FREE_FIELDS = (
     "cell.batch_size",
     "cell.seed",
     "cell.sparsity",
@@ -28,7 +28,7 @@ _FREE = (
     "workload.evaluation_interval",
     "workload.explicit_points",
 )
-"""The fields on which a program does not depend, or only by its batch size."""
+"""The fields in which studies may differ that one program trains, in other batches."""
 
 
 def configure_threads(intra_op: int | None = None) -> int:
@@ -237,7 +237,7 @@ def _task(study: StudySpecification, dataset: Dataset) -> Task:
 
 def _kind(study: StudySpecification) -> str:
     """Returns what studies have in common whose programs differ in the batch size."""
-    same = {n: v for n, v in study.identity().items() if n not in _FREE}
+    same = {n: v for n, v in study.identity().items() if n not in FREE_FIELDS}
     return json.dumps([same, study.goal.threshold], sort_keys=True)
 
 

@@ -27,6 +27,7 @@ from dps_tf.training import TrainingRunner, device_memory, environment
 from dps_tf.tuning import own_code
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.resources import (
+    FREE_FIELDS,
     Resources,
     check_batch_size,
     check_memory,
@@ -35,15 +36,7 @@ from dps_tf.tuning.resources import (
 
 STEPS_SECONDS = 1.0
 """Least time in seconds over which the steps of one batch size are timed."""
-_FREE_FIELDS = (
-    "cell.batch_size",
-    "cell.seed",
-    "cell.sparsity",
-    "cell.sparsity_method",
-    "workload.evaluation_interval",
-    "workload.explicit_points",
-    "workload.step_budget",
-)
+_FREE_FIELDS = (*FREE_FIELDS, "workload.step_budget")
 """The fields in which studies of one kind may differ: the same code trains them."""
 
 
