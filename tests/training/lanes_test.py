@@ -205,6 +205,13 @@ class DivergenceTest(tf.test.TestCase):
         _, last = case.trained([bad], (advance.steps - 1,))[0]
         self.assertTrue(np.isfinite(last.loss))
 
+    def test_each_lane_says_whether_its_pruned_entries_are_zero(self):
+        case = Case(network="mlp")
+        loaded = [case.loaded(lane, lane, masked=lane < 2) for lane in range(LANES)]
+        loaded[OWN] = filled(loaded[OWN], 1.0)
+        found = case.trained(loaded, turns=(2,))
+        self.assertEqual([found[i][1].is_sparse for i in range(3)], [True, False, True])
+
     def test_a_loaded_trial_that_does_not_go_on_stays_as_it_is(self):
         case = momentum()
         still, own = case.loaded(0, 0), case.loaded(OWN, 4)
