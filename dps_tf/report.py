@@ -22,7 +22,6 @@ from dps_tf.cli.command_line import (
     import_modules,
     tell_of_damage,
 )
-from dps_tf.cli.page_server import served
 from dps_tf.core import Goal, UserError, printable
 
 if TYPE_CHECKING:
@@ -73,11 +72,8 @@ _IMPORT = common.imports("sections")
 _WATCH = flags.DEFINE_bool(
     "watch",
     False,
-    "Serve the page on this machine alone (127.0.0.1) and write it again while the "
-    "sweep runs; ends when all studies are closed, or with Ctrl-C.",
-)
-_PORT = flags.DEFINE_integer(
-    "port", 0, "Port of --watch; a free one by default.", lower_bound=0
+    "Write the page again while the sweep runs; an open one loads itself again. Ends "
+    "when all studies are closed, or with Ctrl-C.",
 )
 
 _PAUSE = 30
@@ -139,26 +135,25 @@ def _report_sweeps(out: Path, published: pd.DataFrame | None) -> None:
 
 
 def _watch(out: Path, published: pd.DataFrame | None) -> None:
-    """Writes and serves the page until all studies are closed."""
+    """Writes the page again and again until all studies are closed."""
     from dps_tf.analysis import report
     from dps_tf.analysis.sweep_status import progress_line
 
     printed: set[str] = set()
-    with served(out, _PORT.value) as address:
-        print(f"watching: {address}/report.html (Ctrl-C ends it)", flush=True)
-        try:
-            while True:
-                tables = _tables(printed)
-                waiting = any(sweep.not_begun for sweep in tables.sweeps)
-                is_done = bool(tables.studies["closed"].all()) and not waiting
-                if is_done:
-                    report.write_report(tables, out, published)
-                    break
-                progress = progress_line(cell_statuses(_SWEEP_DIRS.value, printed))
-                report.write_report(tables, out, published, _PAUSE, progress)
-                time.sleep(_PAUSE)
-        except KeyboardInterrupt:
-            pass
+    print(f"watching: open {out / 'report.html'} (Ctrl-C ends it)", flush=True)
+    try:
+        while True:
+            tables = _tables(printed)
+            waiting = any(sweep.not_begun for sweep in tables.sweeps)
+            is_done = bool(tables.studies["closed"].all()) and not waiting
+            if is_done:
+                report.write_report(tables, out, published)
+                break
+            progress = progress_line(cell_statuses(_SWEEP_DIRS.value, printed))
+            report.write_report(tables, out, published, _PAUSE, progress)
+            time.sleep(_PAUSE)
+    except KeyboardInterrupt:
+        pass
 
 
 def report_folder(sweep_dirs: Sequence[str], out: str | None) -> Path:
