@@ -1,7 +1,7 @@
 """Saves a trained trial as Keras weights and masks: `python -m dps_tf.export ...`.
 
 The command takes the newest kept state of the trial and prints the sparsity of each
-layer. `dps_tf.sparsity.load_sparse` loads the files, or Keras and NumPy alone.
+layer. `keras.Model.load_weights` and `numpy.load` read the files.
 """
 
 from __future__ import annotations

@@ -65,9 +65,6 @@ _OPTIMIZER_NOISE = flags.DEFINE_bool(
     False,
     "Whether to measure the noise scale in the geometry of the optimizer too.",
 )
-_PAIRS = flags.DEFINE_bool(
-    "pairs", False, "Whether to compare pruned cells with dense ones of equal seed."
-)
 common.section("Devices")
 _STRATEGY = flags.DEFINE_string(
     "strategy", "auto", "The strategy of training, if batches were shared: mirrored."
@@ -95,7 +92,7 @@ def main() -> int:
 def _measure(cells: Sequence[str], layout: SweepLayout, resources: Resources) -> int:
     """Measures cells one after another; returns the exit code."""
     from dps_tf.probing import Measurer, ProgramCache
-    from dps_tf.store import SweepReader, files_for
+    from dps_tf.store import files_for
     from dps_tf.tuning.interruption import Interrupted, StopRequest
 
     stop = StopRequest()
@@ -107,25 +104,19 @@ def _measure(cells: Sequence[str], layout: SweepLayout, resources: Resources) ->
         programs=ProgramCache(resources),
         stop=stop,
     )
-    tables = []
+    is_empty = True
     with stop.listening():
         try:
             for cell in cells:
                 measured = measurer.measure(cell, _TRIAL.value)
                 if len(measured):
-                    tables.append(measured)
+                    is_empty = False
                     print(table(cell, measured), flush=True)
         except Interrupted:
             print(f"stopped by {stop.signal_name}; run the same command to continue.")
             return RUN_AGAIN
-    if not tables:
+    if is_empty:
         raise UserError("nothing was measured, see above.")
-    if _PAIRS.value:
-        import pandas as pd
-
-        sweep = SweepReader(files_for(layout.root), layout.root)
-        trials = sweep.tables(("trials",)).trials
-        print(compared(pd.concat(tables, ignore_index=True), trials))
     return FINISHED
 
 
@@ -140,9 +131,8 @@ def _wanted() -> Wanted:
             f"--steps={','.join(_STEPS.value)} is no list of whole numbers: write, for "
             "example, --steps=0,20,100."
         ) from None
-    curvature = _CURVATURE.value or _PAIRS.value
     looks = _EXAMPLES.value, _TIMES.value, steps, _UNTIL.value
-    return Wanted(*looks, curvature, _OPTIMIZER_NOISE.value)
+    return Wanted(*looks, _CURVATURE.value, _OPTIMIZER_NOISE.value)
 
 
 def finished_cells(sweep: SweepReader) -> list[str]:
@@ -177,42 +167,6 @@ def table(cell: str, measured: pd.DataFrame) -> str:
             f"{wide[order].to_string(float_format='{:.4g}'.format)}"
         )
     return "\n".join(blocks)
-
-
-def compared(measured: pd.DataFrame, trials: pd.DataFrame) -> str:
-    """Returns how pruned cells compare with dense ones, as text."""
-    from dps_tf.analysis.paired_ratios import (
-        FIRST_STEP,
-        paired_measurements,
-        paired_ratios,
-    )
-
-    paired = paired_measurements(measured, trials)
-    ratios = paired_ratios(paired, ("smoothness", "largest_eigenvalue"))
-    if ratios.empty:
-        return (
-            "no trial of a pruned cell has one of equal seed, number and "
-            "metaparameters in a dense cell beside it."
-        )
-    lines = []
-    for row in ratios.to_dict("records"):
-        matched = (
-            f"at equal steps from {FIRST_STEP} on"
-            if row["matched"] == "step"
-            else "at equal training loss"
-        )
-        ratio = "not known, no pair was measured there"
-        if row["pairs"]:
-            ratio = (
-                f"{row['ratio']:.3g} ({row['low']:.3g} to {row['high']:.3g}; "
-                f"{row['pairs']} pairs of {row['seeds']} seeds)"
-            )
-        lines.append(
-            f"{row['workload']}, batch size {row['batch_size']}: {row['quantity']} of "
-            f"{row['sparsity_method']} {row['sparsity']:g} over dense {matched}: "
-            f"{ratio}"
-        )
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

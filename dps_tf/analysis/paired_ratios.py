@@ -77,8 +77,7 @@ def paired_measurements(
     metaparameters are equal.
     """
     points = metaparameter_names(trials)
-    # Tables that were read have the precision, and measurements just made have not.
-    cell = [name for name in study_key(trials) if name in measurements.columns]
+    cell = study_key(trials)
     with_points = measurements.merge(
         trials[[*cell, "trial", *points]], on=[*cell, "trial"], how="left"
     )
@@ -98,11 +97,7 @@ def paired_ratios(
     `matched`, and the fields of PairedRatio. Measurements have the schema MEASUREMENTS,
     with `loss` among the quantities for comparisons at equal loss.
     """
-    context = [
-        name
-        for name in study_key(measurements)
-        if name in measurements.columns and name not in (*DENSITY, "seed")
-    ]
+    context = [n for n in study_key(measurements) if n not in (*DENSITY, "seed")]
     rows: list[dict[str, object]] = []
     for values, cells in measurements.groupby(context, dropna=False):
         dense = cells[cells["sparsity"] == 0]

@@ -41,4 +41,4 @@ from dps_tf.sparsity.selection import (
     Candidates,
     register_selection,
 )
-from dps_tf.sparsity.sparse_model import load_sparse, save_sparse
+from dps_tf.sparsity.sparse_model import save_sparse

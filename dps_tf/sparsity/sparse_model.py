@@ -28,12 +28,10 @@ from dps_tf.sparsity.prunable import (
     roles,
 )
 from dps_tf.store import (
-    DamagedError,
     LocalFiles,
     absolute,
     encode_record,
     explained,
-    read_json,
 )
 
 WEIGHTS, MASKS, RECORD = "model.weights.h5", "masks.npz", "sparse_model.json"
@@ -84,45 +82,6 @@ def save_sparse(
     files.write_many({f"{folder}/{name}": data for name, data in contents.items()})
     files.write_atomic(f"{folder}/{RECORD}", encode_record(record))
     return counted
-
-
-def load_sparse(path: str, network: keras.Model) -> MaskSet:
-    """Puts exported weights into `network`; returns the masks, one per variable.
-
-    Args:
-        path: the folder that `save_sparse` wrote.
-        network: a network of the same form; its weights are overwritten.
-
-    Raises:
-        UserError: there is no exported model, it is damaged, or of another form.
-    """
-    files, folder = LocalFiles(), absolute(path)
-    try:
-        record = read_json(files, f"{folder}/{RECORD}")
-        contents = {
-            name: files.read_bytes(f"{folder}/{name}") for name in (WEIGHTS, MASKS)
-        }
-    except FileNotFoundError as error:
-        raise UserError(
-            f"{folder} holds no complete exported model: {error.filename} is missing; "
-            "export it again"
-        ) from error
-    except DamagedError as error:
-        raise UserError(f"{error}; export the model again") from error
-    for name, data in contents.items():
-        if sha256(data).hexdigest() != record["sha256"][name]:
-            raise UserError(
-                f"{folder}/{name} does not match its checksum: export the model again"
-            )
-    if _variables(network) != record["variables"]:
-        raise UserError(
-            f"{folder} holds a network of another form than {network.name!r}: build "
-            f"the one it was exported from ({record['about']})"
-        )
-    network.load_weights(f"{folder}/{WEIGHTS}")
-    with np.load(io.BytesIO(contents[MASKS]), allow_pickle=False) as archive:
-        masks = [archive[role.name].astype(np.float32) for role in roles(network)]
-    return describe(masks, roles(network), record["prunable"])
 
 
 def table(masks: MaskSet) -> str:

@@ -1,8 +1,8 @@
 """What does pruning do to the smoothness of the loss?
 
-Trials of equal seed, number and metaparameters are compared, as by
-`dps_tf.measure --pairs`: at equal steps, and at equal training loss. Measured trials
-without such a partner appear only in the section's other figures.
+Trials of equal seed, number and metaparameters are compared, at equal steps and at
+equal training loss. Measured trials without such a partner appear only in the section's
+other figures.
 """
 
 from __future__ import annotations
