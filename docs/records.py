@@ -132,9 +132,9 @@ class Tables:
         least, largest = sizes[curve].batch_size[0], sizes[curve].batch_size[-1]
         return TOLERANCE * end.low > least and end.high / TOLERANCE < largest
 
-    def exponent_of_table(self, study: str, goal: str = "") -> Distribution:
+    def exponent_of_table(self, study: str) -> Distribution:
         """Returns the exponent that the long curves of a table share."""
-        return self._exponent_of(tuple(self._long(study, goal).items()))
+        return self._exponent_of(tuple(self._long(study).items()))
 
     def shared_exponent(self) -> Distribution:
         """Returns the exponent that the long curves of LAW_TABLES share."""
@@ -169,7 +169,7 @@ class Tables:
             for name, text in searches_of_results(self.rows(study)).items()
         }
 
-    def _long(self, study: str, goal: str) -> dict[str, Observations]:
+    def _long(self, study: str) -> dict[str, Observations]:
         """Returns the long curves of a table that no earlier table has."""
         earlier = {
             start
@@ -179,7 +179,7 @@ class Tables:
         }
         return {
             name: curve
-            for name, curve in independent(study, self.curves(study), goal).items()
+            for name, curve in independent(study, self.curves(study), "").items()
             if curve.batch_sizes >= FEW_POINTS and _starts(curve).isdisjoint(earlier)
         }
 

@@ -40,17 +40,14 @@ def effective_learning_rate(trials: pd.DataFrame) -> Floats:
     return np.asarray(rate / (1.0 - momentum), np.float64)
 
 
-def best_rates(
-    studies: pd.DataFrame, trials: pd.DataFrame, within: float = WITHIN
-) -> pd.DataFrame:
+def best_rates(studies: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     """Returns the best effective learning rate of each cell, with its spread.
 
     Columns: `study_key`, effective_learning_rate (of the best trial), effective_low,
     effective_high and spread_open. The spread is over the trials known to have reached
-    the goal by (1 + within) K*. The spread is open where further trials might belong to
+    the goal by (1 + WITHIN) K*. The spread is open where further trials might belong to
     it: trials that were stopped, or are known by bounds only. NaN stands for a cell in
-    which no trial reached the goal. Trials have the bounds of `reduce.with_bounds`;
-    `within` is a share of K*.
+    which no trial reached the goal. Trials have the bounds of `reduce.with_bounds`.
     """
     require(trials, BOUNDS, "trials (see with_bounds)")
     rated = trials.assign(rate=effective_learning_rate(trials)).sort_values("trial")
@@ -58,7 +55,7 @@ def best_rates(
     rows = []
     for cell in studies.to_dict("records"):
         found = by_cell.of(cell)
-        limit = (1 + within) * found["latest"].min()
+        limit = (1 + WITHIN) * found["latest"].min()
         if not np.isfinite(limit):
             rows.append((np.nan, np.nan, np.nan, False))
             continue

@@ -32,8 +32,6 @@ from dps_tf.analysis.tables import (
 from dps_tf.core import QUASI_RANDOM, Space, UserError, is_rate
 
 _MOST_DRAWS = 100
-BOUNDARY_TOLERANCE = 0.05
-"""Share of a range, on its scale, within which a best value counts as at its end."""
 
 QUANTILES = (0.05, 0.1, 0.5, 0.9, 0.95)
 """Levels of the median and of the 80 % and 90 % intervals."""
@@ -48,13 +46,12 @@ def at_boundary(
 ) -> list[str]:
     """Returns per cell the tuned names whose best value lies at an end of its range.
 
-    A value is at an end within BOUNDARY_TOLERANCE of it, or outside of the range; or if
-    it is the least or greatest of a discrete range. A learning rate without a range has
-    the range of the values tried in the cell. No range goes on below 0. The names are
-    separated by commas; empty where no trial reached the goal. An optimum at an end
-    calls for a wider range and a repetition. `best` and `studies` have one row per
-    cell, in the same order; `best` has the best trial's metaparameters and
-    `best_trial`. `trials` are all trials, and `codes` the positions of their cells.
+    `Space.at_boundary` says which these are. A learning rate without a range has the
+    range of the values tried in the cell. The names are separated by commas; empty
+    where no trial reached the goal. An optimum at an end calls for a wider range and a
+    repetition. `best` and `studies` have one row per cell, in the same order; `best`
+    has the best trial's metaparameters and `best_trial`. `trials` are all trials, and
+    `codes` the positions of their cells.
     """
     reached = best["best_trial"].notna().to_numpy(bool)
     texts = studies["space"].to_numpy(object)
@@ -72,32 +69,13 @@ def at_boundary(
     for position, text in enumerate(texts):
         space = spaces[text]
         point = {name: float(column[position]) for name, column in values.items()}
-        at_end = _ends(space, point)
+        at_end = list(space.at_boundary(point))
         for name in rates:
             low, high = least[name].iloc[position], greatest[name].iloc[position]
             if name not in space.names and low < high and point[name] in (low, high):
                 at_end.append(name)
         names.append(",".join(at_end) if reached[position] else "")
     return names
-
-
-def _ends(space: Space, point: dict[str, float]) -> list[str]:
-    at_end = []
-    for parameter in space.parameters:
-        value = point.get(parameter.name, float("nan"))
-        if np.isnan(value):
-            continue
-        if parameter.scale == "discrete":
-            ends = {min(parameter.choices), max(parameter.choices)} - {0.0}
-            has_inner = len(parameter.choices) > 2 or is_rate(parameter.name)
-            is_end = has_inner and len(parameter.choices) > 1 and value in ends
-        else:
-            inside = parameter.low <= value <= parameter.high
-            u = parameter.to_unit(value) if inside else 0.0
-            is_end = not BOUNDARY_TOLERANCE < u < 1 - BOUNDARY_TOLERANCE
-        if is_end:
-            at_end.append(parameter.name)
-    return at_end
 
 
 def search_health(

@@ -138,14 +138,12 @@ def with_panel(title: str, panel: str) -> str:
     return f"{title}: {panel}" if panel else title
 
 
-def listed(
-    table: pd.DataFrame, by: str, text_of: Callable[[dict[Hashable, Any]], str]
-) -> str:
-    """Returns the rows of a table in words, group by group: 'a: x, y; b: z'.
+def listed(table: pd.DataFrame, text_of: Callable[[dict[Hashable, Any]], str]) -> str:
+    """Returns the rows of a table in words, curve by curve: 'a: x, y; b: z'.
 
-    `by` is the column that names the groups; `text_of` returns the text of a row.
+    `text_of` returns the text of a row.
     """
     return "; ".join(
         f"{name}: {', '.join(text_of(row) for row in rows.to_dict('records'))}"
-        for name, rows in table.groupby(by, sort=False)
+        for name, rows in table.groupby("curve", sort=False)
     )

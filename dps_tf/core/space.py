@@ -15,6 +15,8 @@ import numpy as np
 from dps_tf.core.errors import UserError, check_known
 from dps_tf.core.registry import Reads
 
+BOUNDARY = 0.05
+"""Share of a range, on its scale, within which a value counts as at its end."""
 SCALES = ("log", "reverse_log", "linear", "integer", "discrete")
 
 # Columns of the result tables: a metaparameter of the same name would hide one.
@@ -142,6 +144,16 @@ class Parameter:
             return math.log((1 - value) / (1 - self.high)) / span
         return (value - self.low) / (self.high - self.low)
 
+    def is_end(self, value: float) -> bool:
+        """Returns whether a value lies at an end; see `Space.at_boundary`."""
+        if self.scale == "discrete":
+            has_inner = len(self.choices) > 2 or is_rate(self.name)
+            ends = {min(self.choices), max(self.choices)} - {0.0}
+            return len(self.choices) > 1 and has_inner and value in ends
+        if not self.low <= value <= self.high:
+            return not math.isnan(value)
+        return not BOUNDARY < self.to_unit(value) < 1 - BOUNDARY
+
     def to_json(self) -> list[Any]:
         """Returns `[scale, low, high]`, or `["discrete", choices]`."""
         if self.scale == "discrete":
@@ -188,15 +200,16 @@ class Space:
         }
 
     def at_boundary(self, point: Mapping[str, float]) -> tuple[str, ...]:
-        """Returns the names whose value lies within 5 % of an end of its scale.
+        """Returns the names whose value lies at an end of its range, or outside.
 
-        Discrete names have no ends; names that are not tuned do not count.
+        At an end is within BOUNDARY of it on its scale, or the least or greatest of a
+        discrete range. No range goes on below 0, and of two choices only a learning
+        rate has ends. Names without a value in `point` do not count.
         """
         return tuple(
             parameter.name
             for parameter in self.parameters
-            if parameter.scale != "discrete"
-            and not 0.05 < parameter.to_unit(point[parameter.name]) < 0.95
+            if parameter.is_end(point.get(parameter.name, math.nan))
         )
 
     def to_json(self) -> dict[str, list[Any]]:

@@ -31,24 +31,11 @@ def canonical(value: Any) -> str:
 
     Raises:
         ValueError: the value holds NaN or an infinity, which JSON does not have.
-        TypeError: a key is no string, or a part of the value is not JSON.
+        TypeError: a part of the value is not JSON.
     """
-    _check_keys(value)
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
     )
-
-
-def _check_keys(value: Any) -> None:
-    """Raises TypeError for a key that is no string: JSON would silently make it one."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"key {key!r} is no string, as JSON objects need.")
-            _check_keys(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            _check_keys(item)
 
 
 def fingerprint(value: Any) -> str:

@@ -36,7 +36,7 @@ def test_momentum_divides_by_what_it_leaves():
 def test_spread_holds_the_trials_near_the_best():
     steps = [0, 0, 40, 22, 20, 21, 30, 0, 0, 0, 0, 0]
     studies, trials = bounded(reaching_at(steps, 8, search_mode="exhaustive"))
-    row = best_rates(studies, trials, within=0.1).iloc[0]
+    row = best_rates(studies, trials).iloc[0]
     assert row["effective_learning_rate"] == RATES[4]
     assert (row["effective_low"], row["effective_high"]) == (RATES[3], RATES[5])
     assert not row["spread_open"]
@@ -44,7 +44,7 @@ def test_spread_holds_the_trials_near_the_best():
 
 def test_a_race_that_stopped_the_others_leaves_the_spread_open():
     studies, trials = bounded(reaching_at([0, 0, 22, 20, 21] + [0] * 7, 8))
-    row = best_rates(studies, trials, within=0.2).iloc[0]
+    row = best_rates(studies, trials).iloc[0]
     assert row["effective_low"] == row["effective_high"] and row["spread_open"]
 
 

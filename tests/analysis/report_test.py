@@ -105,7 +105,6 @@ def test_files_are_those_that_are_promised(pair):
     assert names >= {
         "report.html",
         "results.csv",
-        "results.parquet",
         "trials.parquet",
         "curves.parquet",
         "best_of_n.csv",
@@ -125,16 +124,10 @@ def test_same_tables_give_the_same_bytes(tmp_path, monkeypatch):
     assert first == second
 
 
-def test_outcomes_add_up_to_trials_and_csv_says_what_parquet_says(pair):
-    # As text: how exactly pandas reads numbers depends on its version.
-    csv = pd.read_csv(pair.folder / "results.csv", dtype=str)
-    parquet = pd.read_parquet(pair.folder / "results.parquet")
+def test_outcomes_add_up_to_trials(pair):
+    csv = pd.read_csv(pair.folder / "results.csv")
     outcomes = ["complete", "incomplete", "infeasible", "censored", "failed"]
-    assert (csv[outcomes].astype(int).sum(axis=1) == csv["trials"].astype(int)).all()
-    for name in ("steps_to_result", "learning_rate", "batch_size"):
-        np.testing.assert_array_equal(
-            csv[name].to_numpy(float), parquet[name].astype(float).to_numpy()
-        )
+    assert (csv[outcomes].sum(axis=1) == csv["trials"]).all()
 
 
 def test_tables_can_be_reduced_again_to_the_same_results(pair):
@@ -215,7 +208,7 @@ def test_captions_have_four_lines_and_definitions_a_section(pair):
 
 def test_page_links_to_the_tables_that_lie_beside_it(pair):
     links = {a["href"] for a in Elements(pair.page).all("a")}
-    tables = {"results.csv", "results.parquet", "trials.parquet", "curves.parquet"}
+    tables = {"results.csv", "trials.parquet", "curves.parquet"}
     assert tables <= links
     assert all((pair.folder / name).exists() for name in tables)
 

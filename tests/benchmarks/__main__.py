@@ -1,8 +1,7 @@
 """Benchmarks by hand: `python -m tests.benchmarks NAME ...`.
 
 `grid_cost` measures both networks on all devices of this machine and prints what the
-whole grid of Lee et al. costs there; `driver` and `actors` (with --data_dir) measure
-the engine of clusters.
+whole grid of Lee et al. costs there.
 
 Needs a machine that nobody else uses. All ratios come from one run, candidate after
 candidate, round after round; the medians are printed as a table and everything is
@@ -29,8 +28,6 @@ _GRID_SECONDS = flags.DEFINE_string(
 _SLOTS = flags.DEFINE_integer(
     "slots", 0, "Trials side by side in grid_cost; 0 for one on each device."
 )
-_DATA_DIR = flags.DEFINE_string("data_dir", None, "Prepared data, for actors.")
-_TRIALS = flags.DEFINE_integer("trials", 400, "Trials of the race of driver.")
 _GRID_BATCH_SIZES = (2, 8, 32, 128, 512, 2048)
 
 Rows = list[dict[str, Any]]
@@ -63,21 +60,11 @@ def _grid_cost(batch_sizes: Sequence[int]) -> Rows:
     return table.to_dict("records")
 
 
-def _slots() -> Any:
-    from tests.benchmarks import slots
-
-    return slots
-
-
 def main(arguments: Sequence[str]) -> None:
     """Runs the benchmarks that are named."""
     batch_sizes = [int(b) for b in _BATCH_SIZES.value]
     known: dict[str, Callable[[], Rows]] = {
         "grid_cost": lambda: _grid_cost(batch_sizes),
-        "driver": lambda: [_slots().driver(_TRIALS.value)],
-        "actors": lambda: [
-            _slots().actors(b, _DATA_DIR.value, _REPEATS.value) for b in batch_sizes
-        ],
     }
     names = arguments[1:]
     unknown = set(names) - set(known)

@@ -497,7 +497,7 @@ def test_a_curve_that_shares_trials_with_an_earlier_table_is_in_no_common_expone
     save("other.csv", {"no delay": (1,), "both": (1, 2), "delay": (3,)})
     tables = module("records")
     monkeypatch.setattr(tables, "LAW_TABLES", ("one", "other"))
-    assert list(tables.Tables(tmp_path)._long("other", "")) == ["delay"]
+    assert list(tables.Tables(tmp_path)._long("other")) == ["delay"]
 
 
 def test_probabilities_are_adjusted_as_another_library_does():

@@ -71,11 +71,6 @@ def test_what_json_lacks_is_refused(value):
         encode_record(value)
 
 
-def test_a_key_that_is_no_string_is_refused():
-    with pytest.raises(TypeError, match="key 1"):
-        encode_record([{1: 2}])
-
-
 def test_the_form_of_a_record_is_frozen():
     digest = "43258cff783fe7036d8a43033f830adfc60ec037382473548ac742b888292777"
     assert fingerprint({"b": 1, "a": [0.1]}) == fingerprint({"a": [0.1], "b": 1})

@@ -50,7 +50,6 @@ class SectionEntry(NamedTuple):
 PAGE = "report.html"
 _FILES = {
     "results.csv": "K* of each cell",
-    "results.parquet": "the same",
     "trials.parquet": "all trials",
     "curves.parquet": "all evaluations",
     "best_of_n.csv": "best of n trials of each cell",
@@ -233,7 +232,6 @@ def write_report(
         PAGE: render(report, specification_table(tables.studies), refresh).encode(),
         "results.csv": csv_bytes(tables.results),
         "best_of_n.csv": csv_bytes(best_of_n_table(tables.bounded, tables.studies)),
-        "results.parquet": bytes(tables.results.to_parquet(index=False)),
         "trials.parquet": encode_table(trials, TRIALS.of_several_sweeps()),
         "curves.parquet": encode_table(tables.curves, CURVES.of_several_sweeps()),
     }

@@ -278,17 +278,20 @@ def axis_texts(row: Mapping[Any, Any] | pd.Series, axes: Sequence[str]) -> list[
     return [f"{name} {text}" for name, text in texts if text]
 
 
-def axis_order(texts: Iterable[str]) -> dict[str, int]:
+def axis_order(texts: Iterable[str], base: str = "") -> dict[str, int]:
     """Returns the position of each value of an axis in the order of all values.
 
-    Cells without the axis come first, numbers by their size, then texts.
+    Cells without the axis come first, numbers by their size, then texts, `base` first.
+
+    >>> [*axis_order(["0.9", "0.5", "0"])], [*axis_order(["b", "a", "sgd"], "sgd")]
+    (['0', '0.5', '0.9'], ['sgd', 'a', 'b'])
     """
 
-    def key(text: str) -> tuple[float, str]:
+    def key(text: str) -> tuple[float, bool, str]:
         try:
-            return float(text or -math.inf), text
+            return float(text or -math.inf), False, text
         except ValueError:
-            return math.inf, text
+            return math.inf, text != base, text
 
     return {text: place for place, text in enumerate(sorted(set(texts), key=key))}
 

@@ -16,7 +16,7 @@ from dps_tf.analysis.report.content import (
     ReportContext,
     illustration,
 )
-from dps_tf.analysis.report.curves import Curves, differing
+from dps_tf.analysis.report.curves import Curves, axis_order, differing
 from dps_tf.analysis.report.drawing import small_axes
 from dps_tf.analysis.report.style import Axes, LineStyle, file_name
 from dps_tf.analysis.wording import listed, with_interval
@@ -72,7 +72,7 @@ def draw_effects(
     Rows are of `effects_of`, for one axis. Values have equal distances, in their order;
     each reference has a ratio of 1 at its own value.
     """
-    values = _ordered({*rows["value"], *rows["base"]}, rows["base"].iloc[0])
+    values = list(axis_order([*rows["value"], *rows["base"]], rows["base"].iloc[0]))
     style.log2_axis(axis, "y")
     axis.axhline(1.0, color=style.MUTED, linewidth=0.9, linestyle=(0, (1, 2.5)))
     groups = list(rows.groupby("curve", sort=False))
@@ -96,22 +96,6 @@ def draw_effects(
     axis.set_ylim(max(least, 1 / 64) / 1.3, min(most, 64.0) * 1.3)
     axis.set_xticks(range(len(values)), labels=values)
     axis.set(ylabel=_CONSTANTS[constant])
-
-
-def _ordered(values: set[str], base: str) -> list[str]:
-    """Returns values of an axis in order: numbers by size; texts with the base first.
-
-    >>> _ordered({"0.9", "0.5", "0"}, "0"), _ordered({"b", "a", "sgd"}, "sgd")
-    (['0', '0.5', '0.9'], ['sgd', 'a', 'b'])
-    """
-
-    def key(text: str) -> tuple[bool, float, bool, str]:
-        try:
-            return False, float(text), False, text
-        except ValueError:
-            return True, 0.0, text != base, text
-
-    return sorted(values, key=key)
 
 
 def _figure(name: str, rows: pd.DataFrame) -> Illustration:
@@ -142,5 +126,5 @@ def _figure(name: str, rows: pd.DataFrame) -> Illustration:
             f"{label} alone, with the intervals of the joint fit. A ratio whose "
             "interval holds 1 may be no effect."
         ),
-        alt=f"Two charts of ratios against {label}. {listed(rows, 'curve', text_of)}.",
+        alt=f"Two charts of ratios against {label}. {listed(rows, text_of)}.",
     )

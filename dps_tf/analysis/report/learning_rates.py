@@ -119,7 +119,6 @@ def _illustrated(
     anchors = and_list([str(size) for size in sorted(by_rule["anchor"].unique())])
     listing = listed(
         best,
-        "curve",
         lambda row: f"{number(row['effective_learning_rate'])} at {row['batch_size']}",
     )
     return illustration(

@@ -112,7 +112,6 @@ def _figure(curves: Curves, best: pd.DataFrame) -> Illustration:
         draw_repeats(axis, named, line_styles)
     listing = listed(
         named,
-        "curve",
         lambda row: (
             f"{number(row['median'])} at {row['batch_size']}, "
             f"K* {number(row['recorded'])}"
