@@ -31,8 +31,8 @@ BATCH = 100
 `batch_size`. Source: Lee et al. 2021, code."""
 
 
-def batch_size(network: keras.Model, examples: int) -> int:
-    """Returns the largest size up to BATCH of batches that a network can train on.
+def batch_size(network: keras.Model, examples: int, most: int = BATCH) -> int:
+    """Returns the largest size up to `most` of batches that a network can train on.
 
     Every batch of that many examples, and the smaller one at the end, is a multiple of
     the network's ghost batches or smaller than they are. A network that draws at random
@@ -44,7 +44,7 @@ def batch_size(network: keras.Model, examples: int) -> int:
     def fits(size: int) -> bool:
         return all(size < ghost or size % ghost == 0 for ghost in ghosts)
 
-    sizes = range(BATCH, 1, -1)
+    sizes = range(most, 1, -1)
     return next((n for n in sizes if fits(n) and fits(examples % n)), 1)
 
 
