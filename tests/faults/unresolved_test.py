@@ -19,7 +19,6 @@ from dps_tf.analysis.recommend import recommend
 from dps_tf.analysis.regimes import batch_size_text, ends
 from dps_tf.analysis.report.content import estimate_text
 from dps_tf.analysis.report.regimes import critical_mark, spans
-from dps_tf.analysis.report.summary import _law
 
 SIZES = 2.0 ** np.arange(3, 12)
 TIMES = pd.DataFrame({"batch_size": SIZES, "devices": 1, "seconds": 0.01 + SIZES / 1e4})
@@ -40,7 +39,7 @@ def test_all_follow_the_end_that_the_table_states(kind, seed):
     found = ends(fit)
     mark, drawn = critical_mark(found), spans(found)
     critical, smallest = fit.critical_batch_size, SIZES.min()
-    said = found.by_fit + _law(fit)
+    said = found.by_fit
     table = estimate_text(critical).text
     recommended = recommend(fit.observations, TIMES, 1)
     if kind == "both":

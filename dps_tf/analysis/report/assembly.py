@@ -17,12 +17,12 @@ from dps_tf.analysis.report.curves import curves_of
 from dps_tf.analysis.report.effects import effects_part
 from dps_tf.analysis.report.generalization import generalization_part
 from dps_tf.analysis.report.headline import headline_part
-from dps_tf.analysis.report.law import effect_sentences, joint_fits, law_part
+from dps_tf.analysis.report.law import joint_fits, law_part
 from dps_tf.analysis.report.learning_curves import training_curves_part
 from dps_tf.analysis.report.learning_rates import learning_rates_part
 from dps_tf.analysis.report.measurements import noise_part, smoothness_part
 from dps_tf.analysis.report.metaparameters import metaparameters_part
-from dps_tf.analysis.report.page import render, specification_table
+from dps_tf.analysis.report.page import render
 from dps_tf.analysis.report.pruning import pairs_part
 from dps_tf.analysis.report.published import published_part
 from dps_tf.analysis.report.recommendation import recommendations_of
@@ -71,7 +71,7 @@ SECTIONS = [
     SectionEntry("health", "Health of the search", (health_part,)),
 ]
 """The sections of the page in their order; one that shows nothing is left out."""
-_SUMMARY = (summary, recommendations_of, effect_sentences)
+_SUMMARY = (summary, recommendations_of)
 """The sentences of the summary in their order."""
 
 
@@ -229,7 +229,7 @@ def write_report(
         report = replace(report, state=f"{report.state} Now: {progress}.".strip())
     trials = tables.bounded.drop(columns=["earliest", "latest"])
     contents = {
-        PAGE: render(report, specification_table(tables.studies), refresh).encode(),
+        PAGE: render(report, refresh).encode(),
         "results.csv": csv_bytes(tables.results),
         "best_of_n.csv": csv_bytes(best_of_n_table(tables.bounded, tables.studies)),
         "trials.parquet": encode_table(trials, TRIALS.of_several_sweeps()),

@@ -210,26 +210,3 @@ def moves_text(ratio: CurveRatio[Any]) -> str:
         for name in ratio.moves
     ]
     return ", ".join(listing) or "neither is told apart"
-
-
-def effect_sentences(context: ReportContext) -> tuple[str, ...]:
-    """Returns a sentence for each pair of curves on the ratios of c1 and c2."""
-    sentences = []
-    curves = context.curves
-    for ratio in (ratio for fit in context.joint for ratio in fit.ratios):
-        differ = f" ({ratio.searches})" if ratio.searches else ""
-        sentences.append(
-            f"{curves.title(ratio.curve)} against {curves.title(ratio.reference)}: "
-            f"c1 times {estimate_text(ratio.c1).text}, "
-            f"c2 times {estimate_text(ratio.c2).text}; {_verdict(ratio)}{differ}."
-        )
-    return tuple(sentences)
-
-
-def _verdict(ratio: CurveRatio[Any]) -> str:
-    if not ratio.moves:
-        return moves_text(ratio)
-    if len(ratio.moves) == 2:
-        return "both move"
-    [moves] = ratio.moves
-    return f"{moves} moves, {'c2' if moves == 'c1' else 'c1'} not for sure"

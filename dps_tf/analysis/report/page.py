@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.metadata
-import json
 import platform
 from dataclasses import dataclass
 from typing import Any
@@ -24,53 +23,15 @@ import dps_tf
 from dps_tf.analysis.report.cautions import caution_text
 from dps_tf.analysis.report.charts import library
 from dps_tf.analysis.report.content import (
-    Column,
     Illustration,
     PageTable,
     Report,
     SortableText,
-    page_table,
 )
-from dps_tf.analysis.report.curves import axis_texts
-from dps_tf.analysis.tables import axes_of
 from dps_tf.analysis.wording import number
 
 _LARGEST_SVG = 400_000
 """Bytes of an SVG beyond which a figure is embedded as PNG, for a quick page."""
-_COLUMNS = (
-    Column("workload", "Workload"),
-    Column("optimizer", "Optimizer"),
-    Column("sparsity_method", "Sparsity method"),
-    Column("sparsities", "Sparsities"),
-    Column("batch_sizes", "Batch sizes"),
-    Column("seeds", "Study seeds"),
-    Column("goal", "Goal of training"),
-    Column("points", "N", "Trials, or feasible trials, that each study pays for."),
-    Column("count", "Counted", "Whether N counts all trials or feasible ones."),
-    Column("search_mode", "Search", "With m, the finishers that are exact in a race."),
-    Column("step_budget", "Step budget", "Steps a trial may run."),
-    Column("interval", "Evaluated every", "Steps between evaluations."),
-    Column("examples", "Examples", "For training, and for each evaluation."),
-    Column("space", "Space", "Range and scale of each tuned metaparameter."),
-    Column("precision", "Precision", "In which the networks compute."),
-    Column("prunable", "Prunable", "Which parameters are ranked for pruning."),
-)
-_SAME = [
-    "workload",
-    "optimizer",
-    "sparsity_method",
-    "precision",
-    "goal",
-    "points",
-    "count",
-    "search_mode",
-    "finishers",
-    "step_budget",
-    "training_examples",
-    "evaluation_examples",
-    "space",
-    "prunable",
-]
 
 
 @dataclass(frozen=True)
@@ -80,10 +41,10 @@ class _Cell:
     is_number: bool
 
 
-def render(report: Report, specification: PageTable | None, refresh: int = 0) -> str:
-    """Returns the page as HTML, with the table of configurations if one is given.
+def render(report: Report, refresh: int = 0) -> str:
+    """Returns the page as HTML; a browser reloads it every `refresh` seconds.
 
-    A browser reloads the page every `refresh` seconds; 0 for never.
+    0 seconds stand for never.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dps_tf.analysis", "templates"),
@@ -107,7 +68,6 @@ def render(report: Report, specification: PageTable | None, refresh: int = 0) ->
             item.title: item.definition for item in figures if item.definition
         },
         caution_text=caution_text,
-        specification=_prepared(specification) if specification else None,
         prepared=_prepared,
         refresh=refresh,
         version=dps_tf.__version__,
@@ -189,48 +149,3 @@ def _versions() -> dict[str, str]:
         "Matplotlib": importlib.metadata.version("matplotlib"),
         "Bokeh": importlib.metadata.version("bokeh"),
     }
-
-
-def specification_table(studies: pd.DataFrame) -> PageTable:
-    """Returns one row per group of cells of equal configuration."""
-    rows = []
-    axes = axes_of(studies)
-    for _, group in studies.groupby([*_SAME, *axes], sort=False):
-        first = group.iloc[0]
-        race = first["search_mode"] == "race"
-        finishers = f", m = {first['finishers']}" if race else ""
-        examples = first["training_examples"], first["evaluation_examples"]
-        row: dict[str, Any] = {
-            **{name: first[name] for name in _SAME},
-            "sparsities": _listed(group["sparsity"]),
-            "batch_sizes": _listed(group["batch_size"]),
-            "seeds": _listed(group["seed"]),
-            "search_mode": first["search_mode"] + finishers,
-            "interval": _listed(group["evaluation_interval"]),
-            "examples": " and ".join(f"{size:,}" for size in examples),
-            "space": space_text(str(first["space"])),
-            "axes": ", ".join(axis_texts(first, axes)),
-        }
-        rows.append(row)
-    caption = "Configuration, one row per group of equal cells"
-    further = (Column("axes", "Axes", "Further axes of the cells."),) if axes else ()
-    return page_table("specification", caption, (*_COLUMNS, *further), rows)
-
-
-def _listed(values: pd.Series) -> str:
-    return ", ".join(f"{value:g}" for value in sorted(values.unique()))
-
-
-def space_text(space: str) -> str:
-    """Returns a space, given as JSON, in words.
-
-    >>> space_text('{"learning_rate": ["log", 0.0001, 1.0]}')
-    'learning_rate 0.0001 to 1 (log)'
-    """
-    parts = []
-    for name, (scale, *rest) in json.loads(space).items():
-        if scale == "discrete":
-            parts.append(f"{name} in {', '.join(f'{x:g}' for x in rest[0])}")
-        else:
-            parts.append(f"{name} {rest[0]:g} to {rest[1]:g} ({scale})")
-    return "; ".join(parts) or "explicit points"

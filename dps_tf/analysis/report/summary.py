@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.law import LawFit
-from dps_tf.analysis.regimes import batch_size_text
 from dps_tf.analysis.report.cautions import caution_text
 from dps_tf.analysis.report.content import Caution, ReportContext
 from dps_tf.analysis.report.curves import (
@@ -21,8 +19,6 @@ from dps_tf.analysis.report.curves import (
 from dps_tf.analysis.wording import (
     and_list,
     count,
-    digits_known,
-    interval,
     number,
     steps,
 )
@@ -67,8 +63,8 @@ def summary(context: ReportContext) -> tuple[str, ...]:
         untrained = int((cells["steps_to_result"] == 0).sum())
         if untrained:
             parts.append(f"{count(untrained, 'batch size')} at which K* is 0.")
-        if fit := curves.fits.get(key):
-            parts += [_law(fit), curves.ends[key].sentence]
+        if ends := curves.ends.get(key):
+            parts.append(ends.sentence)
         texts.append(" ".join(parts))
     return (*texts, *_comparisons(curves))
 
@@ -115,24 +111,6 @@ def change_text(before: float, after: float) -> str:
 
 def _whole(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else number(value)
-
-
-def _law(fit: LawFit) -> str:
-    critical = fit.critical_batch_size
-    if not fit.plateau_resolved:
-        return "The fit of K* = c1/B + c2 resolves no plateau: " + (
-            f"c1/c2 is {interval(critical.low, critical.high, 2)}."
-            if critical.low > 0
-            else "these K* do not bound c1/c2."
-        )
-    if not fit.slope_resolved:
-        return "The fit of K* = c1/B + c2 resolves no slope: c1 may be 0."
-    c1, c2 = (number(e.value, digits_known(e.low, e.high)) for e in (fit.c1, fit.c2))
-    text = f"The fit is K* = {c1}/B + {c2}"
-    smallest = float(fit.observations.batch_size.min())
-    size = batch_size_text(critical, smallest)
-    where = size if size.startswith("below") else f"at {size}"
-    return f"{text}, with the critical batch size c1/c2 {where}."
 
 
 def _ratios(curves: Curves, keys: Sequence[Curve]) -> tuple[str, list[str]]:
