@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
-from dps_tf.core.errors import UserError, is_number, is_whole
+from dps_tf.core.errors import UserError, check_whole, is_number
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _AXIS = re.compile(r"(workload|pruning)(\.[A-Za-z_]\w*){1,2}", re.ASCII)
@@ -104,15 +104,8 @@ class Cell:
         checked_name("workload", self.workload)
         checked_name("optimizer", self.optimizer)
         checked_name("sparsity method", self.sparsity_method)
-        for kind, value, least in (
-            ("batch size", self.batch_size, 1),
-            ("seed", self.seed, 0),
-        ):
-            if not is_whole(value, least):
-                raise UserError(
-                    f"{kind} {value!r} is not a whole number of at least {least}: give "
-                    "one, in the gin file or in the table that is read."
-                )
+        check_whole("batch_size", self.batch_size)
+        check_whole("seed", self.seed, 0)
         check_sparsity(self.sparsity)
         object.__setattr__(self, "sparsity", float(self.sparsity) + 0.0)  # no -0.0
         for name, _ in self.axes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dps_tf.core.errors import UserError, is_whole
+from dps_tf.core.errors import check_whole
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,7 @@ class EvaluationSchedule:
     interval: int
 
     def __post_init__(self) -> None:
-        if not is_whole(self.interval, 1):
-            raise UserError(
-                f"evaluation interval {self.interval!r} is not a whole number of "
-                "steps of at least 1."
-            )
+        check_whole("evaluation interval", self.interval)
 
     def next_after(self, step: int) -> int:
         """Returns the first evaluation after a step."""

@@ -14,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from dps_tf.core.errors import UserError, is_number, is_whole
+from dps_tf.core.errors import UserError, check_whole, is_number
 
 _LEAST_SINGLE, _MOST_SINGLE = (
     float(number) for number in (np.finfo(np.float32).tiny, np.finfo(np.float32).max)
@@ -151,12 +151,7 @@ class Goal:
                 f"goal.inclusive is {self.inclusive!r}; it must be True or False."
             )
         for name in ("in_a_row", "mean_of"):
-            value = getattr(self, name)
-            if not is_whole(value, 1):
-                raise UserError(
-                    f"goal.{name} is {value!r}; it must be a whole number of "
-                    "evaluations, at least 1."
-                )
+            check_whole(f"goal.{name}", getattr(self, name))
         if self.in_a_row > 1 and self.mean_of > 1:
             raise UserError(
                 f"goal.in_a_row is {self.in_a_row} and goal.mean_of is {self.mean_of}: "

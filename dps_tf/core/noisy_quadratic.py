@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dps_tf.core.errors import UserError, check_known
+from dps_tf.core.errors import UserError, check_known, check_positive, check_whole
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -158,12 +158,10 @@ class NoisyQuadratic:
             steps: numbers of steps, whole, at least 0, [s].
         """
         check_known("optimizer", optimizer, OPTIMIZERS)
-        if not learning_rate > 0:
-            raise UserError(f"learning_rate is {learning_rate!r}; it must be positive.")
+        check_positive("learning_rate", learning_rate)
         if optimizer != "sgd" and not 0 <= momentum < 1:
             raise UserError(f"momentum is {momentum!r}; it must lie in [0, 1).")
-        if batch_size < 1:
-            raise UserError(f"batch_size is {batch_size!r}; it must be at least 1.")
+        check_whole("batch_size", batch_size)
         wanted = np.atleast_1d(np.asarray(steps, np.int64))
         if (wanted < 0).any():
             raise UserError(f"steps is {wanted.min()}; it must be at least 0.")

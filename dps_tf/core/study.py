@@ -69,11 +69,7 @@ class Pruning:
 
     def __post_init__(self) -> None:
         check_known("prunable", self.prunable, ("kernels", "kernels_and_biases"))
-        if not is_whole(self.examples, 0):
-            raise UserError(
-                f"pruning.examples is {self.examples!r}; it must be a whole number, "
-                "and 0 takes the method's own number."
-            )
+        check_whole("pruning.examples", self.examples, 0)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dps_tf._keras import keras
-from dps_tf.core import UserError, is_whole
+from dps_tf.core import UserError, check_known, check_whole, is_whole
 from dps_tf.models.language_networks import attention_block
 from dps_tf.models.layers import (
     GhostBatchNormalization,
@@ -80,11 +80,8 @@ def resnet8(
     channels of zeros.
     """
     inputs = image_input("resnet8", input_shape)
-    if not (is_whole(width, 1) and is_whole(blocks, 1)):
-        raise UserError(
-            f"model 'resnet8' has width {width!r} and {blocks!r} blocks in a stage: "
-            "give whole numbers of at least 1."
-        )
+    check_whole("width of resnet8", width)
+    check_whole("blocks of resnet8", blocks)
     x = conv(width, 3, "conv1", padding="same")(inputs)
     forms = [
         (width * 2**stage, 2 if stage and not index else 1)
@@ -339,10 +336,7 @@ def vit(  # noqa: PLR0913 - each argument is a binding
             f"model 'vit' cuts images into patches of {patch}, and {width} into "
             f"{heads} heads: {list(input_shape)} does not fit, choose divisors."
         )
-    if positions not in ("sinusoidal", "learned"):
-        raise UserError(
-            f"positions {positions!r} is unknown: give 'sinusoidal' or 'learned'."
-        )
+    check_known("positions", positions, ("sinusoidal", "learned"))
     x = conv(width, patch, "patches", strides=patch)(inputs)
     x = layers.Reshape((rows * columns, width), name="tokens")(x)
     if positions == "learned":

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from dps_tf import models, objectives
 from dps_tf._keras import own_settings
-from dps_tf.core import UserError
+from dps_tf.core import UserError, check_whole
 from dps_tf.data import Dataset, Examples
 from dps_tf.probing.gradients import ExampleGradients
 from dps_tf.probing.noise import OPTIMIZER_NOISE, of_optimizer
@@ -64,8 +64,7 @@ class Wanted:
             raise UserError(
                 f"examples is {self.examples}; it must be at least 2, or 0 for all."
             )
-        if self.times < 1:
-            raise UserError(f"times is {self.times}; it must be at least 1.")
+        check_whole("times", self.times)
         for name, least in (
             ("until", self.until),
             ("steps", min(self.steps, default=0)),

@@ -120,7 +120,7 @@ def test_dry_run_states_the_most_that_a_sweep_may_cost() -> None:
         ("sweep.sparsities = (1.0,)", "sparsity 1.0 is outside of [0, 1)"),
         ("sweep.sparsities = (0.5,)", "need a method"),
         ("sweep.batch_sizes = 64", "sweep.batch_sizes is 64; it must be a list"),
-        ("sweep.batch_sizes = ('64',)", "batch size '64' is not a whole number"),
+        ("sweep.batch_sizes = ('64',)", "batch_size is '64'; it must be"),
         ("workload.step_budget = 1", "ends before the first evaluation"),
         ("workload.pints = 3", "did you mean 'points'"),
         ("workload.goal = 0.03", "workload.goal is 0.03; bind it to @goal()"),

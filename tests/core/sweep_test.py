@@ -64,9 +64,9 @@ def test_largest_cost_is_every_trial_to_its_budget():
         ({"batch_sizes": ()}, "empty"),
         ({"sparsities": (0.0, 0.5)}, "sweep.sparsity_methods"),
         ({"sparsities": (1.0,), "sparsity_methods": ("snip",)}, "sparsity 1.0"),
-        ({"batch_sizes": (0,)}, "batch size 0"),
-        ({"batch_sizes": ("8",)}, "batch size '8'"),
-        ({"seeds": (-1,)}, "seed -1"),
+        ({"batch_sizes": (0,)}, "batch_size is 0"),
+        ({"batch_sizes": ("8",)}, "batch_size is '8'"),
+        ({"seeds": (-1,)}, "seed is -1"),
         ({"finishers": 0}, "finishers is 0"),
     ],
 )

@@ -211,8 +211,8 @@ def test_vit_sees_the_order_of_its_patches(positions):
 @pytest.mark.parametrize(
     ("name", "shape", "arguments", "sentence"),
     [
-        ("resnet8", (8, 8, 3), {"width": 0}, "width 0 and 1 blocks.*at least 1"),
-        ("resnet8", (8, 8, 3), {"blocks": 1.5}, "16 and 1.5 blocks.*whole numbers"),
+        ("resnet8", (8, 8, 3), {"width": 0}, "width of resnet8 is 0; .*at least 1"),
+        ("resnet8", (8, 8, 3), {"blocks": 1.5}, "blocks of resnet8 is 1.5; .*whole"),
         ("vgg11", (28, 28, 3), {}, "sides of at least 32"),
         ("vgg11", (32, 32, 3), {"widths": (8, 8)}, r"\(8, 8\): give five whole"),
         ("vgg11", (32, 32, 3), {"widths": (8, 8, 8, 8, 0)}, "of at least 1"),
