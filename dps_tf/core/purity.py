@@ -125,5 +125,16 @@ def _is_own(frame: FrameType) -> bool:
     # Installed code may time itself, as hooks of the garbage collector do.
     if frame.f_code.co_filename.startswith(_INSTALLED):
         return False
-    top = str(frame.f_globals.get("__name__")).partition(".")[0]
-    return top not in sys.stdlib_module_names and top not in _LIBRARIES
+    return is_own_module(str(frame.f_globals.get("__name__")))
+
+
+def is_own_module(name: str) -> bool:
+    """Returns whether a module is a user's own: neither Python's nor installed.
+
+    >>> is_own_module("argparse"), is_own_module("my_losses")
+    (False, True)
+    """
+    top, file = name.partition(".")[0], getattr(sys.modules.get(name), "__file__", "")
+    is_library = top in sys.stdlib_module_names or top in _LIBRARIES
+    is_installed = (file or "").startswith(_INSTALLED) and name != "__main__"
+    return not (is_library or is_installed)

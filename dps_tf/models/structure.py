@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
+import dis
 import functools
 import hashlib
 import inspect
 import json
 import textwrap
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core import UserError
+from dps_tf.core import UserError, is_own_module
 
 _LIBRARIES = {"dps_tf", "keras", "numpy", "tensorflow", "tf_keras"}
 _LIBRARIES |= {"builtins", "tensorflow_model_optimization"}
@@ -35,11 +37,11 @@ def structure_hash(network: keras.Model) -> str:
     activations, initializers, regularizers, precision), the shapes and types of all
     weights, and constants in operations on tensors. For layers and functions outside of
     the libraries it includes their source without comments, docstrings and layout, the
-    constants that they read by name, and the functions that they call.
+    constants that they read by name, also as attributes of modules, classes and objects
+    (`args.alpha`), and the functions that they call.
 
-    The hash does not include names of layers, values of weights, library code, values
-    that a function reads while it runs (files, the environment, attributes of other
-    objects), and settings of a layer without `get_config`.
+    The hash does not include names of layers, values of weights, library code, and
+    values that a function reads while it runs (files, the environment).
     """
     text = json.dumps(_Structure().of_model(network), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -66,6 +68,8 @@ class _Structure:
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self.functions: dict[Callable[..., Any], int] = {}
+        self._read: set[str] = set()  # attributes that own functions read
+        self._open: set[int] = set()  # objects whose attributes are being looked at
 
     def of_model(self, model: keras.Model) -> Any:
         for layer in model.layers:
@@ -93,10 +97,11 @@ class _Structure:
             # Its configuration holds compiled code, with paths and line numbers.
             parts = layer.function, layer.arguments
             return {**common, "function": self.of_value(parts)}
-        held = {} if _is_library(type(layer)) else vars(layer)
-        own = {name: value for name, value in held.items() if _is_own_function(value)}
-        more = {"held": self.of_value(own)} if own else {}
-        return {**common, "config": self._of_config(layer), **more}
+        config = {"config": self._of_config(layer)}
+        if not _is_library(type(layer)):
+            return self._with_attributes({**common, **config}, layer)
+        own = {name: x for name, x in vars(layer).items() if _is_own(x)}
+        return {**common, **config, **({"held": self.of_value(own)} if own else {})}
 
     def _of_config(self, value: Any) -> Any:
         try:
@@ -112,12 +117,26 @@ class _Structure:
         if _is_library(kind):
             return name
         methods = {
-            key: self._of_function(value)
+            key: self._of_function(method)
             for key, value in vars(kind).items()
-            if inspect.isfunction(value)
+            for method in [getattr(value, "__func__", getattr(value, "fget", value))]
+            if inspect.isfunction(method)
         }
         bases = [self._of_class(base) for base in kind.__bases__]
-        return [kind.__qualname__, methods, bases]
+        return self._with_attributes([kind.__qualname__, methods, bases], kind)
+
+    def _with_attributes(self, described: Any, value: Any) -> Any:
+        """Returns a description, with the attributes that own functions read, if any.
+
+        An object that holds itself ends there.
+        """
+        names = self._read & getattr(value, "__dict__", {}).keys()
+        if not names or id(value) in self._open:
+            return described
+        self._open.add(id(value))
+        held = {name: self.of_value(vars(value)[name]) for name in sorted(names)}
+        self._open.remove(id(value))
+        return [described, held]
 
     def of_value(self, value: Any) -> Any:
         if value is None or isinstance(value, bool | int):
@@ -127,6 +146,9 @@ class _Structure:
         if isinstance(value, float):
             return repr(value)
         if isinstance(value, Mapping):
+            config = value.get("config") if "class_name" in value else None
+            if isinstance(config, Mapping) and "name" in config:  # a wrapped layer
+                self._names.setdefault(config["name"], f"layer {len(self._names)}")
             return {str(key): self.of_value(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self.of_value(item) for item in value]
@@ -146,21 +168,30 @@ class _Structure:
             digest = hashlib.sha256(array.tobytes()).hexdigest()
             return ["array", list(array.shape), array.dtype.name, digest]
         if inspect.ismethod(value):
-            return self.of_value(value.__func__)
+            return [self.of_value(value.__func__), self.of_value(value.__self__)]
+        value = getattr(value, "python_function", value)  # of a tf.function
         if inspect.isfunction(value):
             return self._of_function(value)
         if isinstance(value, type):
             return self._of_class(value)
-        if hasattr(value, "get_config"):
-            return [self._of_class(type(value)), self._of_config(value)]
+        return self._of_instance(value)
+
+    def _of_instance(self, value: Any) -> Any:
+        kind = type(value)
         if isinstance(value, functools.partial):
             return self.of_value([value.func, value.args, value.keywords])
+        if hasattr(value, "get_config"):
+            described = [self._of_class(kind), self._of_config(value)]
+            return self._with_attributes(described, value if _is_own(value) else None)
         if dataclasses.is_dataclass(value):
             held = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-            return [self._of_class(type(value)), self.of_value(held)]
-        if hasattr(value, "__qualname__") or _is_library(type(value)):
-            return getattr(value, "__qualname__", type(value).__qualname__)
-        return self._of_class(type(value))
+            return [self._of_class(kind), self.of_value(held)]
+        if inspect.ismodule(value):
+            is_own = is_own_module(value.__name__)
+            return self._with_attributes("module", value if is_own else None)
+        if hasattr(value, "__qualname__") or _is_library(kind):
+            return getattr(value, "__qualname__", kind.__qualname__)
+        return self._with_attributes(self._of_class(kind), value)
 
     def _of_function(self, function: Callable[..., Any]) -> Any:
         name = f"{function.__module__}.{function.__qualname__}"
@@ -170,11 +201,17 @@ class _Structure:
         if function in self.functions:
             return [name, self.functions[function]]
         self.functions[function] = len(self.functions)
-        try:
-            read = inspect.getclosurevars(function)
-            names = {**read.globals, **read.nonlocals}
-        except ValueError:  # a variable of its closure has no value yet
-            names = {}
+        codes, held = [*_codes_in(function.__code__)], function.__globals__
+        if is_own_module(str(function.__module__)):
+            self._read.update(*(code.co_names for code in codes))
+        read = [x for code in codes for x in dis.get_instructions(code)]
+        read = {x.argval for x in read if x.opname == "LOAD_GLOBAL"}
+        names = {name: held[name] for name in read & held.keys()}
+        for name, cell in zip(
+            function.__code__.co_freevars, function.__closure__ or (), strict=True
+        ):
+            with contextlib.suppress(ValueError):  # it has no value yet
+                names[name] = cell.cell_contents
         return [
             _source(function),
             self.of_value(function.__defaults__),
@@ -190,8 +227,17 @@ def _is_symbolic(value: Any) -> bool:
         return False
 
 
-def _is_own_function(value: Any) -> bool:
-    return inspect.isfunction(value) and not _is_library(value)
+def _is_own(value: Any) -> bool:
+    kind = value if inspect.isfunction(value) else type(value)
+    return not _is_library(kind) and is_own_module(str(kind.__module__))
+
+
+def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yields compiled code, and that of functions and lambdas inside of it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes_in(constant)
 
 
 def _is_library(value: Any) -> bool:

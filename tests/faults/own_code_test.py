@@ -287,6 +287,66 @@ def test_a_change_inside_of_a_part_is_seen(first, other):
     assert code_hash(first) != code_hash(other)
 
 
+HELD = """
+import argparse, types, tensorflow as tf
+from dps_tf._keras import keras
+helper, args = types.ModuleType("helper"), argparse.Namespace(factor={0}, inner=None)
+args.inner = args
+exec("def times(x): return {0} * x\\nfactor = {0}", helper.__dict__)
+def scaled(x): return args.factor * x
+class Held:
+    factor = {0}
+    def __init__(self): self.own = {0}
+    @property
+    def told(self): return {0}
+    @staticmethod
+    def times(x): return {0} * x
+    def method(self, x): return self.own * x
+    def read(self, x): return self.told * x
+    __call__ = method
+class Initial(keras.initializers.Initializer):
+    def __init__(self): self.factor = {0}
+    def __call__(self, shape, dtype=None): return self.factor * tf.ones(shape)
+class Nested(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.inner = [keras.layers.Dense(2, "relu" if {0} == 1 else "tanh")]
+    def call(self, x): return self.inner[0](x)
+def of(*layers):
+    inputs = keras.Input((3, 2))
+    outputs = inputs
+    for layer in layers: outputs = layer(outputs)
+    return keras.Model(inputs, outputs)
+LSTM, TD = keras.layers.LSTM, keras.layers.TimeDistributed
+"""
+READ = [
+    *("lambda x: args.factor * x", "lambda x: args.inner.factor * x", "Held()"),
+    *("lambda x: tf.map_fn(lambda y: args.factor * y, x)", "lambda x: Held.times(x)"),
+    *("lambda x: helper.factor * x", "lambda x: helper.times(x)", "Held().method"),
+    *("lambda x: Held.factor * x", "Held().read", "tf.function(lambda x: {0} * x)"),
+    *("of(keras.layers.Lambda(lambda x: args.factor * x))", "of(Nested())"),
+    *("of(keras.layers.Dense(2, kernel_initializer=Initial()))",),
+    *(
+        "of(keras.layers.Dense(2, scaled))",
+        "of(TD(Nested()))",
+    ),
+    "of(keras.layers.Bidirectional(LSTM({0})))",
+]
+
+
+@pytest.mark.parametrize("part", READ)
+def test_what_own_code_reads_of_modules_and_objects_is_part_of_it(part):
+    def hashed(factor):
+        names = {"__name__": "__main__"}
+        exec(HELD.format(factor), names)
+        made = eval(part.format(factor), names)
+        is_network = isinstance(made, keras.Model)
+        return (models.structure_hash if is_network else code_hash)(made)
+
+    # Keras has numbered its layers on when the second one is built.
+    assert hashed(1) == hashed(1) != hashed(3)
+
+
 def test_an_object_has_the_code_of_its_class_and_shipped_parts_have_none():
     assert code_hash(Doubling()) == code_hash(Doubling())
     shipped = [optim.OPTIMIZERS["adam"], optim.SCHEDULES["linear"], objectives.build()]
