@@ -311,6 +311,16 @@ def recommend_curves(
             raise UserError(
                 f"step_times is missing: no time of a step is recorded of {name!r}."
             )
+        unit, of_times = (
+            table["unit"].iloc[0] if "unit" in table else "examples"
+            for table in (rows, own)
+        )
+        if unit != of_times:
+            raise UserError(
+                f"batch sizes of {name!r} count {unit}, and of its step times "
+                f"{of_times}: give both in one unit, in a column unit where it is not "
+                "examples."
+            )
         points = Observations.from_results(rows)
         recommendations[name] = recommend(points, own, devices, deadline)
     return recommendations

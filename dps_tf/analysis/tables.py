@@ -74,6 +74,8 @@ def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:
             f"the table {table} is a {type(frame).__name__}: give a DataFrame, such "
             "as pandas.read_csv returns."
         )
+    if frame.columns.nlevels > 1:
+        raise UserError(f"the table {table} has names of two levels: give it one.")
     for column in columns:
         if column not in frame.columns:
             raise UserError(

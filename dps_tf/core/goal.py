@@ -46,10 +46,11 @@ _TURNED = re.compile(
 def _told_by(metric: str) -> tuple[str, float]:
     """Returns the direction that the name of a metric tells, or "", and its maximum."""
     name = re.sub(r"[^a-z0-9]+", "_", metric.rpartition("/")[2].lower())
-    plain = name.removesuffix("_percent")
+    # What is measured comes first: of fpr_at_95_recall the fpr.
+    plain = re.split("_(at|until|before|for)_", name.removesuffix("_percent"))[0]
     for direction, most, words in () if _TURNED.search(name) else _NAMES:
         if re.fullmatch(rf"(.*_)?({words})", plain):
-            return direction, most if plain == name else math.inf
+            return direction, math.inf if name.endswith("_percent") else most
     return "", math.inf
 
 

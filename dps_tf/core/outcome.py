@@ -50,8 +50,10 @@ def error_cause(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()] or ["unknown"]
     # The last line that names an error; its message may go on over further lines.
     named = [n for n, line in enumerate(lines) if _ERROR.match(line)]
-    message = " ".join(line.strip() for line in lines[named[-1] if named else -1 :])
-    return message[:300]
+    found = [line.strip() for line in lines[named[-1] if named else -1 :]]
+    if found[0].endswith("Graph execution error:"):  # TensorFlow's cause comes last
+        found = [found[0], [line for line in found if not line.startswith("[[")][-1]]
+    return " ".join(found)[:300]
 
 
 def trial_outcome(*, reached: bool, diverged: bool, failed: bool, is_open: bool) -> str:

@@ -71,6 +71,11 @@ def _not_among_top(k: int) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
         Equal logits rank in the order of classes; a NaN logit makes a label wrong.
         """
         classes = logits.shape[-1]
+        if classes is not None and classes <= k:
+            raise UserError(
+                f"top holds {k}, and the network has {classes} outputs, so that every "
+                f"label is among them: leave top_{k}_error out."
+            )
         chosen = tf.maximum(labels, 0)[..., None]  # padding has no logit
         own = tf.gather(logits, chosen, batch_dims=labels.shape.rank)
         before = tf.range(classes) < chosen

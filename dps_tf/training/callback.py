@@ -16,6 +16,7 @@ from dps_tf.core import (
     GoalWatch,
     UserError,
     check_type,
+    error_cause,
     on_one_line,
     whole,
 )
@@ -112,6 +113,7 @@ class StepsToResult(keras.callbacks.Callback):
         self._optimizer: Any = None
         self._made: dict[Any, int] = {}  # updates by optimizers of earlier fits
         self._sums: Any = None
+        self._masks = False
         self._before = (0.0, 0.0)
         self._scale = 0.0
         self.curve: list[dict[str, float]] = []
@@ -137,6 +139,13 @@ class StepsToResult(keras.callbacks.Callback):
             return "complete"
         return "incomplete" if self.diverged_step is None else "infeasible"
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuses copies, whose curves nobody would see."""
+        raise UserError(
+            "StepsToResult cannot be copied, as keras-tuner's search does with its "
+            "callbacks: make one in HyperModel.fit (or in the worker), for model.fit."
+        )
+
     def on_train_begin(self, logs: Any = None) -> None:
         """Refuses a model whose updates cannot be seen one by one."""
         model = self.model
@@ -150,12 +159,7 @@ class StepsToResult(keras.callbacks.Callback):
                 f"the model is compiled with steps_per_execution={steps!r}: use 1, "
                 "because StepsToResult has to see every step."
             )
-        if getattr(model, "optimizer", None) is None:
-            raise UserError(
-                f"model {model.name!r} has no optimizer whose updates can be counted: "
-                "compile it with one."
-            )
-        made = _number(model.optimizer.iterations)
+        made = _number(self._updates_by().iterations)
         if self._optimizer is None:
             self._first = made
             if made:
@@ -168,6 +172,11 @@ class StepsToResult(keras.callbacks.Callback):
             self._made[self._optimizer] = self._first + self._step
             self._first = self._made.get(model.optimizer, 0) - self._step
         self._optimizer = model.optimizer
+        if self.outcome != "incomplete":
+            print(
+                f"note: this StepsToResult was {self.outcome} before this fit, and "
+                "stays so: make a new one for another run."
+            )
         if made - self._first != self._step:
             raise UserError(
                 f"the optimizer has made {made - self._first} updates, and "
@@ -228,14 +237,14 @@ class StepsToResult(keras.callbacks.Callback):
 
     def _loss_scale(self) -> tuple[float, int]:
         """Returns (scale, steps since it has changed) of tf_keras; (0, -1) for none."""
-        counter = getattr(self.model.optimizer, "dynamic_counter", None)
+        counter = getattr(self._updates_by(), "dynamic_counter", None)
         if counter is None:
             return 0.0, -1
         return _number(self.model.optimizer.loss_scale), _number(counter)
 
     def _loss_sums(self) -> tuple[float, float]:
         """Returns (sum of losses, examples) of Keras's mean so far; (0, 0) for none."""
-        for metric in self.model.metrics:
+        for metric in self._watched().metrics:
             if metric.name == "loss" and hasattr(metric, "total"):
                 return _number(metric.total), _number(metric.count)
         return 0.0, 0.0
@@ -262,21 +271,46 @@ class StepsToResult(keras.callbacks.Callback):
 
     def evaluate(self) -> Evaluation:
         """Returns the exact metrics of the model over the validation split."""
-        if self._sums is None:
-            raise UserError(
-                "the callback has no model yet: call fit with it, or set_model(model)."
-            )
-        batches = []
+        model, batches = self._watched(), []
+        self._sums.get_concrete_function(*self._batch(0))
+        # A mask of tfmot would stay in the weights, and change the next one.
+        held = [(w, tf.identity(w)) for w in model.trainable_weights if self._masks]
         for start in range(0, len(self._examples.labels), self._batch_size):
             batch = self._batch(start)
             # In a graph also where a program runs all functions eagerly.
-            sums, outputs = self._sums.get_concrete_function(*batch)(*batch)
+            try:
+                sums, outputs = self._sums.get_concrete_function(*batch)(*batch)
+            except tf.errors.InvalidArgumentError as error:
+                cause = error_cause(f"{type(error).__name__}: {error}")
+                raise UserError(
+                    f"model {model.name!r} cannot be evaluated: {cause}."
+                ) from error
             if start == 0:
-                check_values(self.model.name, outputs, self._objective.link)
+                check_values(model.name, outputs, self._objective.link)
             batches.append(tf.nest.map_structure(np.asarray, sums))
+        for weight, value in held:
+            weight.assign(value)
         merged = merge(batches)
         metrics = self._objective.values("validation", merged)
         return Evaluation(metrics, float(merged["loss"]))
+
+    def _watched(self) -> Any:
+        """Returns the model; UserError without one."""
+        if self.model is None:
+            raise UserError(
+                "the callback has no model yet: call fit with it, or set_model(model)."
+            )
+        return self.model
+
+    def _updates_by(self) -> Any:
+        """Returns the optimizer of the model; UserError without one."""
+        optimizer = getattr(self._watched(), "optimizer", None)
+        if optimizer is None:
+            raise UserError(
+                f"model {self.model.name!r} has no optimizer whose updates can be "
+                "counted: compile it with one, which makes them."
+            )
+        return optimizer
 
     def _batch(self, start: int) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns inputs and labels of the evaluation batch from an example on."""
@@ -311,7 +345,9 @@ class StepsToResult(keras.callbacks.Callback):
                     "objective takes one: give it one output."
                 )
             graph = tf.compat.v1.get_default_graph()
-            if any(node.op.startswith("Assign") for node in nodes_of(graph)):
+            assigns = [x.name for x in nodes_of(graph) if x.op.startswith("Assign")]
+            self._masks = "prune_low_magnitude" in str(assigns)
+            if not all("prune_low_magnitude" in name for name in assigns):
                 raise UserError(
                     f"evaluating model {model.name!r} changes its state, and so the "
                     "training: leave out stateful=True, and layers that count."

@@ -16,6 +16,7 @@ from dps_tf import data, models, objectives, optim, sparsity, training
 from dps_tf.core import (
     DENSE,
     Backend,
+    Cell,
     PreparedStudy,
     StudySpecification,
     StudyTimes,
@@ -130,7 +131,10 @@ class TrainedBackend(Backend):
             # Slots may share what they trace: the second program is built anew.
             pair = [*programs[:1], *self._one_slot.programs(settled, dataset)]
             twice = TrainingRunner(pair, cell.seed, *trained)
-            twice.check_repeats(workload.draw(cell.seed, 1)[0])
+            try:
+                twice.check_repeats(workload.draw(cell.seed, 1)[0])
+            except tf.errors.InvalidArgumentError as error:
+                raise _no_first_step(cell, error) from error
             if prune is not None:
                 prune.check_repeats()
             self._said.add(kind)
@@ -213,10 +217,7 @@ class TrainedBackend(Backend):
         except UserError:
             raise
         except Exception as error:
-            cause = error_cause("".join(traceback.format_exception(error)))
-            raise UserError(
-                f"{cell.name}: no trial could make its first step: {cause}"
-            ) from error
+            raise _no_first_step(cell, error) from error
         return pruning
 
     @cached_property
@@ -235,6 +236,11 @@ class TrainedBackend(Backend):
         resources = Resources.of_this_machine(slots, options.strategy)
         resources.data_placement = options.data_placement
         return resources
+
+
+def _no_first_step(cell: Cell, error: Exception) -> UserError:
+    cause = error_cause("".join(traceback.format_exception(error)))
+    return UserError(f"{cell.name}: no trial could make its first step: {cause}")
 
 
 def _not_compiled(runner: TrainingRunner, study: StudySpecification) -> str:

@@ -78,7 +78,7 @@ def given_name(kind: str, given: Any, name: str = "") -> str:
         raise UserError(
             f"{kind} is a {type(given).__name__}: give a function, with a name, of "
             f"({', '.join(handed)}) that builds it anew"
-            f"{', or a pair of arrays' if kind == 'dataset' else ''}."
+            f"{', or one pair (inputs, labels)' if kind == 'dataset' else ''}."
         )
     module = given.__module__
     if module == "__main__" or getattr(sys.modules[module], own, None) is not given:

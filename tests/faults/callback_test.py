@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import itertools
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import tensorflow as tf
+import tensorflow_model_optimization as tfmot
 import tf_keras
 
 import dps_tf
@@ -126,7 +128,7 @@ def test_a_history_has_the_epochs_that_were_validated(every, epochs):
 
 
 @KERAS
-@pytest.mark.parametrize("cause", ["accumulated", "stopped", ""])
+@pytest.mark.parametrize("cause", ["accumulated", "stopped", "doubled", ""])
 def test_a_history_whose_batches_are_no_updates_is_refused(keras, cause):
     class Stops(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
@@ -137,11 +139,14 @@ def test_a_history_whose_batches_are_no_updates_is_refused(keras, cause):
         optimizer = keras3.optimizers.SGD(0.1, gradient_accumulation_steps=2)
         model = model_of(keras3, optimizer)
     options = {"validation_data": (X, Y), "verbose": 0}
+    if cause == "doubled":
+        model.fit(X, Y, 4, 2, verbose=0)  # as if each batch had two updates
     given = [Stops()] if cause != "accumulated" else []
     history = model.fit(X, Y, 4, 2, callbacks=given, **options)
-    if not cause:
-        steps = from_keras({"a": history}, batch_size=4).evaluations["step"]
-        assert steps.tolist() == [6, 12]
+    if cause in ("", "doubled"):
+        runs = from_keras({"a": history}, batch_size=4)
+        assert runs.evaluations["step"].tolist() == [6, 12]
+        assert ("made 24 updates: each K*" in str(runs.notes)) == bool(cause)
         return
     with pytest.raises(UserError, match="batches, and the optimizer .* updates"):
         from_keras({"a": history}, batch_size=4)
@@ -189,6 +194,83 @@ def test_a_callback_takes_one_array_of_inputs_and_one_of_labels(make):
     for given in ((make(), Y), (X, make())):
         with pytest.raises(UserError, match="give one array of inputs"):
             dps_tf.StepsToResult(*given, NEVER, 1)
+
+
+@KERAS
+def test_a_copy_that_nobody_would_see_is_refused(keras):
+    """As keras-tuner's search makes one for each trial."""
+    own = dps_tf.StepsToResult(X, Y, NEVER, 1)
+    for ask in (lambda: copy.copy(own), lambda: copy.deepcopy([own])):
+        with pytest.raises(UserError, match="cannot be copied"):
+            ask()
+
+
+@KERAS
+def test_a_run_that_has_ended_is_named_in_the_next_fit(keras, capsys):
+    model = model_of(keras)
+    met = dps_tf.StepsToResult(X, Y, dps_tf.Goal("validation/cross_entropy", 1e9), 2)
+    for said in (0, 1):
+        watched(model, callback=met)
+        assert met.steps_to_result == 2
+        assert ("was complete before this fit" in capsys.readouterr().out) == said
+
+
+@KERAS
+@pytest.mark.parametrize("is_set", [True, False])
+def test_a_loop_without_an_optimizer_or_a_model_is_one_sentence(keras, is_set):
+    inputs = keras.Input((4,))
+    own = dps_tf.StepsToResult(X, Y, NEVER, 1)
+    if is_set:
+        own.set_model(keras.Model(inputs, keras.layers.Dense(2)(inputs)))
+        assert own.evaluate().metrics["validation/accuracy"] <= 1
+    for hook in (own.on_train_batch_begin, own.on_train_batch_end):
+        with pytest.raises(UserError, match="no optimizer" if is_set else "no model"):
+            hook(0)
+
+
+@KERAS
+@pytest.mark.parametrize("token", [8, 9])
+def test_a_token_beyond_the_vocabulary_is_one_sentence(keras, token):
+    inputs = keras.Input((4,), dtype="int32")
+    embedded = keras.layers.Embedding(9, 2)(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Flatten()(embedded)))
+    own = dps_tf.StepsToResult(at(np.zeros((22, 4)), (3, 0), token, int), Y, NEVER, 1)
+    own.set_model(model)
+    if token < 9:
+        assert own.evaluate()
+        return
+    with pytest.raises(UserError, match=r"evaluated: .*indices\[3,0\] = 9 is not in"):
+        own.evaluate()
+
+
+@KERAS
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_a_top_that_holds_every_class_is_refused(keras, k):
+    given = {"objective_arguments": {"top": (k,)}}
+    goal = dps_tf.Goal(f"validation/top_{k}_error", 0.1)
+    with pytest.raises(UserError, match=f"top holds {k}, and the network has 2"):
+        watched(model_of(keras), callback=dps_tf.StepsToResult(X, Y, goal, 1, **given))
+
+
+def test_masks_of_tfmot_are_no_change_of_the_training():
+    """An evaluation masks weights, and the next mask is drawn from all of them."""
+    weights = []
+    for callbacks in (0, 1):
+        tf_keras.utils.set_random_seed(1)
+        model, loss = model_of(tf_keras), model_of(tf_keras).loss
+        schedule = tfmot.sparsity.keras.ConstantSparsity(0.5, 2, frequency=2)
+        pruned = tfmot.sparsity.keras.prune_low_magnitude(model, schedule)
+        pruned.compile(tf_keras.optimizers.SGD(0.1, momentum=0.9), loss)
+        own = [dps_tf.StepsToResult(X, Y, NEVER, 1)] * callbacks
+        update = [tfmot.sparsity.keras.UpdatePruningStep()]
+        arguments = {"callbacks": update + own, "verbose": 0, "shuffle": False}
+        pruned.fit(X, Y, 4, 2, **arguments)
+        stripped = tfmot.sparsity.keras.strip_pruning(pruned)
+        weights.append(stripped.get_weights())
+    assert (weights[0][0] == 0).sum() == 4
+    assert all((a == b).all() for a, b in zip(*weights, strict=True))
+    wrong = np.argmax(stripped(X), 1) != Y
+    assert own[0].curve[-1]["validation/classification_error"] == wrong.mean()
 
 
 @KERAS

@@ -313,6 +313,26 @@ def test_a_column_that_step_times_lack_is_named_as_theirs():
             recommend_curves(table, times().drop(columns=name), None, 1)
 
 
+@pytest.mark.parametrize("of_times", [None, "examples", "tokens", "sequences"])
+@pytest.mark.parametrize("unit", [None, "examples", "tokens"])
+def test_steps_and_their_times_count_in_one_unit(unit, of_times):
+    table = TABLE.assign(**({"unit": unit} if unit else {}))
+    given = times(**({"unit": of_times} if of_times else {}))
+    if (unit or "examples") == (of_times or "examples"):
+        assert recommend_curves(table, given, None, 1)["all"].choices is not None
+        return
+    with pytest.raises(UserError, match=f"count {unit or 'examples'}, and of its step"):
+        recommend_curves(table, given, None, 1)
+
+
+def test_names_of_two_levels_are_told():
+    table = TABLE.groupby("batch_size", as_index=False).agg(
+        {"steps_to_result": ["min"]}
+    )
+    with pytest.raises(UserError, match="names of two levels"):
+        fit_table(table)
+
+
 def test_a_study_counts_once():
     """A table that was joined to itself would halve its intervals."""
     table = pd.DataFrame({"batch_size": SIZES, "steps_to_result": C1 / SIZES + C2})

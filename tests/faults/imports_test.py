@@ -150,6 +150,8 @@ def test_a_metric_in_percent_meets_no_goal_on_a_share(tmp_path, metric, values):
         *("loss_auc", "test_error_top_1_accuracy", "distance_to_f1"),
         *("-loss", "- log loss", "\u2212mse", "~acc", "!error", "_loss", "(1-acc)"),
         *("100-acc", "100 - accuracy_percent", "no_error", "without_error"),
+        *(f"{x}_{y}" for x in ("fpr", "time") for y in ("at_95_recall", "for_f1")),
+        *(f"epochs{x}{y}" for x in ("_until_", " before ") for y in ("acc", "psnr")),
     ],
 )
 def test_a_turned_metric_is_asked_for_its_direction(name):
@@ -362,6 +364,54 @@ def test_runs_without_an_evaluation_are_no_trials_and_named(tmp_path):
     write_log(tmp_path / "crashed" / "tfevents.1")
     row, said = written(from_tensorboard(tmp_path, batch_size=8), tmp_path)
     assert row["trials"] == 1 and row["steps_bound"] == "" and "'crashed'" in said
+
+
+@pytest.mark.parametrize("split", ["phase", "split"])
+@pytest.mark.parametrize("names", [("train", "val"), ("Training", "test"), ("eval",)])
+def test_a_row_for_each_split_is_no_evaluation(tmp_path, split, names):
+    """The error of training would meet the goal of validation."""
+    path = tmp_path / "r.csv"
+    rows = "".join(f"a,8,{n},{name},0.{n}\n" for n, name in enumerate(names * 2))
+    path.write_text(f"run,batch_size,step,{split},error\n{rows}")
+    if len(names) == 1:
+        assert len(from_rows(path).evaluations) == 2
+        return
+    with pytest.raises(UserError, match=f"{split} tells the split of each row"):
+        from_rows(path)
+
+
+@pytest.mark.parametrize("header", ["step,val_error", "step,epoch,val_error"])
+def test_a_file_with_a_header_alone_is_no_run_and_named(tmp_path, header):
+    row = {"step,val_error": "10,0.05", "step,epoch,val_error": "10,1,0.05"}[header]
+    (tmp_path / "b8_a.csv").write_text(f"{header}\n{row}\n")
+    (tmp_path / "b8_crashed.csv").write_text(f"{header}\n")
+    row, said = written(from_rows(tmp_path, pattern="b{batch_size}_*"), tmp_path)
+    assert row["trials"] == 1 and "'b8_crashed'" in said
+    with pytest.raises(UserError, match="has an evaluation"):
+        from_rows(tmp_path / "b8_crashed.csv", batch_size=8)
+
+
+@pytest.mark.parametrize("source", ["rows", "folders"])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"rename": {"activaton": "x"}}, "'activaton' is to be renamed, .* no run has"),
+        ({"optimiser": "adam"}, "optimiser is 'adam'; it must be a number"),
+        ({"learning_rate": "0,1"}, "learning_rate is '0,1'; it must be a number"),
+        ({"optimizer": "adam", "learning_rate": "1e-1"}, ""),
+        ({"rename": {"val/error": "val/top_1_error"}}, ""),
+    ],
+)
+def test_what_a_caller_states_is_taken_or_refused(tmp_path, source, options, said):
+    write_log(tmp_path / "logs" / "a" / "tfevents.1", [(10, 0.1)])
+    (tmp_path / "r.csv").write_text("run,step,val/error\na,10,0.1\n")
+    place = tmp_path / ("r.csv" if source == "rows" else "logs")
+    read = from_rows if source == "rows" else from_tensorboard
+    if not said:
+        assert len(read(place, batch_size=8, **options).trials) == 1
+        return
+    with pytest.raises(UserError, match=said):
+        read(place, batch_size=8, **options)
 
 
 # Directions
@@ -583,6 +633,7 @@ def test_joined_studies_keep_the_ends_of_their_own_ranges(tmp_path, least, most)
     write_runs(join(parts), tmp_path / "s", GOAL)
     assert load(tmp_path / "s").results["at_boundary"].tolist() == ["learning_rate", ""]
     assert bool(join(parts).space) == (most == 1.0)
+    assert join(parts[0]).trials.equals(join(parts[:1]).trials)
 
 
 def test_hidden_copies_of_tables_are_no_runs(tmp_path):

@@ -136,13 +136,14 @@ def _check_ends(trials: pd.DataFrame, last: pd.Series) -> None:
         )
 
 
-def join(parts: Iterable[Runs]) -> Runs:
+def join(parts: Runs | Iterable[Runs]) -> Runs:
     """Returns several sets of runs, such as one per batch size, as one, renumbered.
 
     Raises:
         UserError: there is no set.
     """
-    sets = [check_type("a part", part, Runs) for part in parts]
+    each = [parts] if isinstance(parts, Runs) else parts
+    sets = [check_type("a part", part, Runs) for part in each]
     if not sets:
         raise UserError("there are no runs to join: give at least one set of them.")
     stated = {part.direction for part in sets} - {""}

@@ -105,9 +105,9 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
     steps_per_report = whole("steps_per_report", steps_per_report)
     first_report = whole("first_report", first_report, 0)
     renamed = dict(rename or {})
-    _check_renaming(renamed)
+    listed = _checked(runs, renamed, common, *(about or {}).values())
     rows, curves, names, notes, empty = [], [], [], [], []
-    for number, run in enumerate(runs):
+    for number, run in enumerate(listed):
         if run.curve.empty and not run.note and run.status != INFEASIBLE:
             empty.append(run.name)
             continue
@@ -213,6 +213,36 @@ def _check_renaming(renamed: Mapping[str, str]) -> None:
                 f"{old!r} cannot be renamed to {new!r}, which numbers "
                 f"{'runs' if new == 'trial' else 'evaluations'}: choose another name."
             )
+
+
+def _checked(
+    runs: Iterable[Run],
+    renamed: Mapping[str, str],
+    common: Mapping[str, Any],
+    *about: Mapping[str, Any],
+) -> list[Run]:
+    """Returns the runs; UserError for what a caller states and no run can have."""
+    _check_renaming(renamed)
+    listed = [*runs]
+    held = [names for run in listed for names in (run.columns, run.curve)]
+    _check_there(renamed, *held, common, *about)
+    for name, value in _renamed(common, renamed).items():
+        is_text = name in ("status", *_TEXTS) or is_axis(name)
+        if not is_text and _number(value) is None:
+            raise UserError(
+                f"{name} is {value!r}; it must be a number. Texts are the columns "
+                f"{', '.join(_TEXTS)}, and further axes."
+            )
+    return listed
+
+
+def _check_there(renamed: Iterable[str], *held: Iterable[str]) -> None:
+    """Raises UserError for a renaming of what no run holds."""
+    every = {str(name) for names in held for name in names}
+    for old in [old for old in renamed if old not in every]:
+        raise UserError(
+            f"{old!r} is to be renamed, and no run has it: {near_matches(old, every)}."
+        )
 
 
 def _check_columns(
@@ -357,23 +387,29 @@ def from_rows(
         raise UserError(f"{str(root)!r} holds no .csv and no .parquet file.")
     given = dict(options.pop("about", None) or {})
     runs, about = [], dict(given)
+    frames = []
     for path in paths:
         base = path.relative_to(root).with_suffix("").as_posix() if is_folder else ""
         # The names of runs are texts: 01 is another run than 1.
         old = {new: name for name, new in (rename or {}).items()}
         texts = [old.get(name, name) for name in ("run", "trial")]
         frame = foreign_files.read_table(path, nan_is_a_value=True, texts=texts)
+        frames.append(frame.columns)
         with named(str(path)):
             names = _renamed(dict.fromkeys(frame.columns), rename or {})
             for run in _runs_of_rows(frame.set_axis(list(names), axis=1), base):
                 runs.append(Run(run.name, run.curve))
                 own = {n: x for n, x in run.columns.items() if n not in options}
                 about[run.name] = {**own, **given.get(run.name, {})}
+    _check_there(rename or {}, *frames)
     return runs_of(runs, str(root), about=about, **options)
 
 
 def _runs_of_rows(frame: pd.DataFrame, base: str) -> Iterator[Run]:
     require(frame, ["step"], "of evaluations")
+    if frame.empty:
+        yield Run(base or "row 1", frame)
+        return
     keys = [name for name in ("run", "trial") if name in frame.columns][:1]
     others = [
         name
@@ -386,6 +422,12 @@ def _runs_of_rows(frame: pd.DataFrame, base: str) -> Iterator[Run]:
         refuse_first(empty, frame[keys[0]], "of evaluations", "the name of a run")
         several = frame.groupby(keys[0])[others].nunique() > 1
         varying = [name for name in others if several[name].any()]
+        for name in varying:
+            if {str(x).lower() for x in frame[name].dropna().unique()} <= SPLITS.keys():
+                raise UserError(
+                    f"{name} tells the split of each row: give each split columns of "
+                    "its own, such as train_error and val_error."
+                )
         for name in {*varying} & {*CELL_TYPES, "precision", "status", "steps"}:
             run = several.index[several[name]][0]
             raise UserError(f"run {run!r} has several values of {name}: give it one.")
@@ -504,13 +546,19 @@ def _run_of_keras(name: str, history: Any, every: Container[int]) -> Run:
             "give each call an initial_epoch, or its history a name of its own."
         )
     optimizer = getattr(getattr(history, "model", None), "optimizer", None)
-    made = int(getattr(optimizer, "iterations", 0))
-    if 0 < made < len(epochs) * steps:
+    made, batches = int(getattr(optimizer, "iterations", 0)), len(epochs) * steps
+    note = (
+        f"the {len(epochs)} epochs of history {name!r} are {batches} batches, and the "
+        f"optimizer has made {made} updates"
+    )
+    if 0 < made < batches:
         raise UserError(
-            f"the {len(epochs)} epochs of history {name!r} are {len(epochs) * steps} "
-            f"batches, and the optimizer has made {made} updates (accumulated, "
-            "stopped within an epoch, or with a new optimizer): use StepsToResult."
+            f"{note} (accumulated, or stopped within an epoch): use StepsToResult, or "
+            "read a history before its model is compiled again."
         )
+    # The last fit, which may go on from an earlier one.
+    is_less = made > batches and getattr(history.model, "history", None) is history
+    note = f"{note}: each K* is too small if a batch had several." * is_less
     validated = [epoch for epoch in epochs if epoch + 1 in every]
     columns = {}
     for column, values in history.history.items():
@@ -530,4 +578,4 @@ def _run_of_keras(name: str, history: Any, every: Container[int]) -> Run:
     curve = pd.DataFrame(columns, epochs)
     curve.insert(0, "step", [(epoch + 1) * steps for epoch in epochs])
     is_done = bool(epochs) and epochs[-1] + 1 >= history.params["epochs"]
-    return Run(name, curve, status=COMPLETE if is_done else INCOMPLETE)
+    return Run(name, curve, {}, COMPLETE if is_done else INCOMPLETE, note)
