@@ -358,10 +358,6 @@ class ScoreCache:
     The name of a file is the SHA-256 of its key, so a change of anything that arrays
     depend on makes a new file. Two workers that compute the same arrays at once write
     the same file, each atomically.
-
-    Attributes:
-        hits: number of times that arrays were read from the cache.
-        computations: number of times that arrays were computed.
     """
 
     def __init__(
@@ -371,8 +367,6 @@ class ScoreCache:
         report: Callable[[str], None] = logging.warning,
     ):
         """`directory`: `SweepLayout.scores`, made when needed; `report`: for damage."""
-        self.hits = 0
-        self.computations = 0
         self._directory = absolute(directory)
         self._files = LocalFiles() if files is None else files
         self._report = report
@@ -387,9 +381,7 @@ class ScoreCache:
         """
         kept = self._read(key)
         if kept is not None:
-            self.hits += 1
             return kept
-        self.computations += 1
         arrays = [np.asarray(array) for array in compute()]
         state = State(0, arrays, {"key": dict(key)})
         self._files.write_atomic(self.path(key), encode_state(0, state))

@@ -122,11 +122,7 @@ def select(
             entries of all variables together.
         among: masks of the entries that may be kept, at least as many as will be; None
             for all.
-
-    Raises:
-        UserError: a score is NaN, or nothing at all would be kept.
     """
-    _check_scores(scores)
     labels = [0] * len(scores) if layers is None else list(layers)
     masks = [np.zeros(np.shape(score), np.float32) for score in scores]
     for label in dict.fromkeys(labels):
@@ -138,7 +134,6 @@ def select(
             own = flat[start : start + masks[i].size]
             masks[i] = own.reshape(masks[i].shape).astype(np.float32)
             start += own.size
-    _check_kept(masks, sparsity)
     return masks
 
 

@@ -2,7 +2,7 @@
 
     OUT/model.weights.h5   weights for `keras.Model.load_weights`
     OUT/masks.npz          0/1 bytes by variable name, for `numpy.load`; no pickle
-    OUT/sparse_model.json  sparsity by layer, names and shapes, SHA-256 of the others
+    OUT/sparse_model.json  sparsity by layer, SHA-256 of the others
 
 The JSON record is written last: a folder without it is incomplete.
 """
@@ -27,12 +27,7 @@ from dps_tf.sparsity.prunable import (
     entries_outside,
     roles,
 )
-from dps_tf.store import (
-    LocalFiles,
-    absolute,
-    encode_record,
-    explained,
-)
+from dps_tf.store import LocalFiles, absolute, encode_record, explained
 
 WEIGHTS, MASKS, RECORD = "model.weights.h5", "masks.npz", "sparse_model.json"
 
@@ -75,7 +70,6 @@ def save_sparse(
         "prunable": prunable,
         "realised_sparsity": counted.realised_sparsity,
         "layers": counted.layers,
-        "variables": _variables(model),
         "about": dict(about or {}),
         "sha256": {name: sha256(data).hexdigest() for name, data in contents.items()},
     }
@@ -112,10 +106,3 @@ def _archive(masks: Sequence[np.ndarray], variables: Sequence[VariableRole]) -> 
     }
     np.savez_compressed(buffer, **entries)
     return buffer.getvalue()
-
-
-def _variables(model: keras.Model) -> list[Any]:
-    return [
-        [v.name.removesuffix(":0").rpartition("/")[2], list(v.shape)]
-        for v in model.weights
-    ]

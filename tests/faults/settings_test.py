@@ -17,7 +17,9 @@ from dps_tf import models
 from dps_tf._keras import keras, own_settings
 from dps_tf.core import Cell, UserError
 from dps_tf.probing.trained_trial import trained_trial
-from dps_tf.sparsity import selection
+from dps_tf.sparsity import Candidates
+from dps_tf.sparsity.prunable import VariableRole
+from dps_tf.sparsity.selection import choose
 from dps_tf.store import LocalFiles, SweepReader
 from dps_tf.training import environment
 from dps_tf.training import strategy as strategies
@@ -291,7 +293,8 @@ def test_scores_that_are_no_real_numbers_are_refused(kind, place):
     scores = [np.arange(6.0), np.arange(4.0)]
     scores[place] = scores[place].astype(kind)
     with pytest.raises(UserError, match=f"variable {place} are .*real numbers"):
-        selection.select(scores, 0.5)
+        roles = [VariableRole(f"l/{i}", "l", "kernel") for i in range(2)]
+        choose("global", Candidates(scores, roles), 0.5, {})
 
 
 def test_zero_of_either_sign_is_one_sparsity():

@@ -24,7 +24,14 @@ class CachedTest(tf.test.TestCase, parameterized.TestCase):
         self.cache = self.open()
 
     def open(self):
-        return ScoreCache(self.directory, report=self.problems.append)
+        cache = ScoreCache(self.directory, report=self.problems.append)
+        get, self.computed = cache.get, []
+
+        def noted(key, compute):
+            return get(key, lambda: self.computed.append(key) or compute())
+
+        cache.get = noted
+        return cache
 
     def masks(self, method="snip", sparsity=0.5, seed=0, cache=None, **pruning):
         initial = models.initial_point(self.network, seed)
@@ -38,26 +45,26 @@ class CachedTest(tf.test.TestCase, parameterized.TestCase):
             for prunable_set in ("kernels", "kernels_and_biases"):
                 self.masks(sparsity=sparsity, prunable=prunable_set)
                 self.masks(sparsity=sparsity, prunable=prunable_set, scope="layer")
-        self.assertEqual((self.cache.computations, self.cache.hits), (1, 11))
+        self.assertLen(self.computed, 1)
 
     def test_iterative_masks_are_computed_once_per_sparsity(self):
         for _ in range(2):
             for sparsity in (0.5, 0.9):
                 self.masks("force", sparsity)
-        self.assertEqual((self.cache.computations, self.cache.hits), (2, 2))
+        self.assertLen(self.computed, 2)
 
     @parameterized.parameters({"seed": 1}, {"method": "magnitude"}, {"examples": 30})
     def test_other_scores_have_another_key(self, **change):
         self.masks()
         self.masks(**change)
-        self.assertEqual(self.cache.computations, 2)
+        self.assertLen(self.computed, 2)
 
     def test_arguments_and_data_are_part_of_the_key(self):
         self.masks("grasp")
         self.masks("grasp", arguments={"temperature": 1.0})
         self.dataset = data.gaussian((4,), 60, 3, seed=1)
         self.masks("grasp")
-        self.assertEqual(self.cache.computations, 3)
+        self.assertLen(self.computed, 3)
 
     @parameterized.parameters("cut", "flip", "empty")
     def test_damaged_scores_are_set_aside_and_computed_anew(self, damage):
@@ -74,13 +81,12 @@ class CachedTest(tf.test.TestCase, parameterized.TestCase):
         after = self.masks(cache=cache)
         for one, other in zip(before.masks, after.masks, strict=True):
             self.assertAllEqual(one, other)
-        self.assertEqual(cache.computations, 1)
+        self.assertLen(self.computed, 1)
         self.assertLen(list(self.paths("*.damaged-1")), 1)
         self.assertIn("set aside", self.problems[0])
         self.assertEqual(path.read_bytes(), content)
-        again = self.open()
-        self.masks(cache=again)
-        self.assertEqual((again.computations, again.hits), (0, 1))
+        self.masks(cache=self.open())
+        self.assertEmpty(self.computed)
 
     def test_scores_of_another_key_in_the_place_of_these_are_not_used(self):
         key, other = {"a": 1}, {"a": 2}

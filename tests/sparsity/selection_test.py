@@ -44,9 +44,9 @@ class SelectTest(tf.test.TestCase, parameterized.TestCase):
         kept = kept_count(flat(scores).size, sparsity)
         if kept == 0:
             with self.assertRaises(UserError):
-                select(scores, sparsity)
+                choose("global", candidates(scores), sparsity, {})
             return
-        masks = select(scores, sparsity)
+        masks = choose("global", candidates(scores), sparsity, {})
         self.assertEqual([m.shape for m in masks], [s.shape for s in scores])
         self.assertAllEqual(flat(masks), by_sorting(flat(scores), kept))
         pruned = flat(scores)[flat(masks) == 0]
@@ -94,7 +94,7 @@ class SelectTest(tf.test.TestCase, parameterized.TestCase):
     def test_one_survivor_and_none(self):
         self.assertEqual(select([np.arange(10.0)], 0.9)[0].sum(), 1)
         with self.assertRaisesRegex(UserError, "keeps none of 10"):
-            select([np.arange(10.0)], 0.96)
+            choose("global", candidates([np.arange(10.0)]), 0.96, {})
 
     @parameterized.parameters(1.0, -0.1, 2.0)
     def test_sparsity_outside_of_its_range_is_refused(self, sparsity):
@@ -103,7 +103,8 @@ class SelectTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_nan_scores_are_refused(self):
         with self.assertRaisesRegex(UserError, "variable 1 are NaN"):
-            select([np.zeros(2), np.array([np.nan, 1.0])], 0.5)
+            scores = [np.zeros(2), np.array([np.nan, 1.0])]
+            choose("global", candidates(scores), 0.5, {})
 
 
 KERNELS = st.lists(
