@@ -156,7 +156,7 @@ def _lead(tables: Tables) -> str:
 
 
 def _facts(tables: Tables) -> list[tuple[str, str]]:
-    """Returns when, how long and where the sweeps ran, as pairs (name, text)."""
+    """Returns when and how long the sweeps ran, as pairs (name, text)."""
     facts = []
     times = [time for sweep in tables.sweeps for time in sweep.written or ()]
     if times:
@@ -172,16 +172,6 @@ def _facts(tables: Tables) -> list[tuple[str, str]]:
         seconds = float(work.loc[whole, "value"].sum())
         if seconds > 0:
             facts.append(("Search, all trials together", duration(seconds)))
-    machines = dict.fromkeys(
-        f"{entry.get('machine', '')} {entry.get('devices', '')}".strip()
-        + (f", TensorFlow {entry['tensorflow']}" if "tensorflow" in entry else "")
-        for sweep in tables.sweeps
-        for entry in sweep.environments
-    )
-    # A simulation has no machine.
-    names = [name.lstrip(", ") for name in machines if name]
-    if names:
-        facts.append(("Machine", and_list(names)))
     return facts
 
 

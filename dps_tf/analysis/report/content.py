@@ -236,7 +236,7 @@ class Report:
         state: what is missing, if the sweep is not finished; else empty.
         summary: plain sentences on each curve and on how curves compare.
         results: the table of results, for files and the terminal.
-        facts: what a reader asks first (when, where, how long), as name and value.
+        facts: when and how long the sweeps ran, as name and value.
         files: names of the tables beside the page, with what they hold.
     """
 
