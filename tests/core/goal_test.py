@@ -49,10 +49,13 @@ def test_120_wrong_of_6000_meet_2_percent_inclusive_and_not_strict():
 
 
 @given(goals(), st.floats(allow_nan=False))
+@example(Goal(LOSS, -8.999999999999998, "maximize"), 0.0)
 def test_a_goal_is_one_comparison(goal, value):
-    compare = COMPARISONS[goal.direction, goal.inclusive]
-    for x in (value, *near(goal.threshold)):
-        is_met = compare(x, goal.threshold) and math.isfinite(x)
+    compare, threshold = COMPARISONS[goal.direction, goal.inclusive], goal.threshold
+    single = float(np.float32(threshold)) if abs(threshold) > 2e-38 else threshold
+    for x in (value, *near(threshold)):
+        is_met = compare(threshold if x == single else x, threshold)
+        is_met = is_met and math.isfinite(x)
         assert goal.reaches(x) == is_met == goal.is_met([x])
 
 
