@@ -117,19 +117,13 @@ def test_dry_run_states_the_most_that_a_sweep_may_cost() -> None:
 @pytest.mark.parametrize(
     ("binding", "sentence"),
     [
-        ("sweep.sparsities = (1.0,)", "sparsity 1.0 is outside of [0, 1)"),
         ("sweep.sparsities = (0.5,)", "need a method"),
         ("sweep.batch_sizes = 64", "sweep.batch_sizes is 64; it must be a list"),
-        ("sweep.batch_sizes = ('64',)", "batch_size is '64'; it must be"),
-        ("workload.step_budget = 1", "ends before the first evaluation"),
         ("workload.pints = 3", "did you mean 'points'"),
         ("workload.goal = 0.03", "workload.goal is 0.03; bind it to @goal()"),
-        ("goal.threshold = '0.03'", "goal.threshold is '0.03'"),
-        ("workload.space = {'lr': ('log', 1, 2, 3)}", "lr is ('log', 1, 2, 3)"),
         ("workload.sequence = 'halton'", "sequence 'halton' is unknown"),
         ("nonsense", "the configuration cannot be read"),
         ("workload.evaluation_interval = 5", "did you mean 'evaluation'"),
-        ("workload.points = 8.5", "workload.points is 8.5; it must be a whole number"),
         ("worklod.points = 3", "did you mean 'workload'"),
         ("sweep.batch_size = 3", "did you mean 'batch_sizes'"),
         ("goal.threshold = 3%", "'goal.threshold = 3%' has no value that Python knows"),
@@ -179,7 +173,6 @@ def test_what_a_file_binds_counts_unless_a_binding_takes_its_place(tmp_path) -> 
         ("workload.learning_rate_schedule = 'linear'", "needs decay_steps"),
         ("workload.network_arguments = {'width': 3}", "did you mean 'widths'"),
         ("workload.dataset_arguments = {'size': 3}", "reads nothing named 'size'"),
-        ("workload.space = {'learning_rate': ('linear', -1, 1)}", "is tuned in"),
     ],
 )
 def test_a_workload_that_cannot_train_is_refused_before_its_first_trial(
