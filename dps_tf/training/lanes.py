@@ -93,6 +93,12 @@ class LaneLoop(Loop):
         (first,), (trial,) = states, trials
         runs = trial.runs
 
+        def kept(which: tf.Tensor, old: Any, new: Any) -> Any:
+            """Returns `new`, with `old` where `which`; a choice is no small work."""
+            return tf.cond(
+                tf.reduce_any(which), lambda: chosen(which, old, new), lambda: new
+            )
+
         def goes_on(i: tf.Tensor, done: tf.Tensor, loss: tf.Tensor, state: Any) -> Any:
             del done, state
             return (i < steps) & tf.reduce_any(runs & tf.math.is_finite(loss))
@@ -102,19 +108,20 @@ class LaneLoop(Loop):
             return after[1:], loss
 
         def body(i: tf.Tensor, done: tf.Tensor, loss: tf.Tensor, state: State) -> Any:
-            moves = runs & tf.math.is_finite(loss)
+            is_over = ~tf.math.is_finite(loss)
             with tf.name_scope(self._scope):
                 batch = self._batches.batch(i, *values)
                 own, losses = of_lanes(step, state, trial, *batch)
-            own, loss = chosen(moves, (own, losses), (tuple(state[1:]), loss))
-            done += tf.cast(moves, tf.int32)
+            own, loss = kept(is_over, (tuple(state[1:]), loss), (own, losses))
+            done += tf.cast(runs & ~is_over, tf.int32)
             return i + 1, done, loss, State(state.step + 1, *own)
 
         zeros = tf.zeros_like(runs, tf.int32), tf.zeros_like(runs, tf.float32)
         _, done, loss, state = tf.while_loop(
             goes_on, body, (tf.constant(0), *zeros, first), parallel_iterations=1
         )
-        return [state], done, loss
+        own = kept(trial.waits, tuple(first[1:]), tuple(state[1:]))
+        return [State(state.step, *own)], done, tf.where(runs, loss, 0.0)
 
 
 def _refuse(*_: Any, **__: Any) -> Any:

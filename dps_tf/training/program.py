@@ -64,7 +64,7 @@ _PARTS = ("weights", "slots", "ranks", "workers", "masks")
 _NUMBERS = ("step", "steps", "wanted", "pruned")
 """The integers that a slice is called with; `wanted` is one of the two below, or 0.
 
-The seed of each lane follows, and then for each whether its trial goes on.
+The seed of each lane follows, then for each whether its trial goes on or waits.
 """
 _IF_SOUND, _ALWAYS = 1, 2
 _MOST_LANES = 15
@@ -310,7 +310,7 @@ class Program:
             self._packings.signature,
             self._mask_packings.signature,
             tf.TensorSpec([*self._sides, len(self._names)], tf.float32),
-            tf.TensorSpec([len(_NUMBERS) + 2 * self.lanes], tf.int64),
+            tf.TensorSpec([len(_NUMBERS) + 3 * self.lanes], tf.int64),
         ]
         self._run = self._replicas.compiled(
             self._slice, [*self._signature, *self._batches.signature]
@@ -343,7 +343,7 @@ class Program:
     ) -> tuple[State, Trial, dict[str, tf.Tensor]]:
         """Returns (state, trial, the other numbers) of packed tensors, in a graph."""
         of = dict(zip(_NUMBERS, tf.unstack(numbers[: len(_NUMBERS)]), strict=True))
-        seeds, runs = tf.split(numbers[len(_NUMBERS) :], 2)
+        seeds, *whether = tf.split(numbers[len(_NUMBERS) :], 3)
         values = dict(zip(self._names, tf.unstack(point, axis=-1), strict=True))
         rest = iter(self._packings.unpack(state))
         parts = [[next(rest) for _ in range(count)] for count in self._counts]
@@ -352,7 +352,7 @@ class Program:
             self._mask_packings.unpack(masks),
             of["pruned"] > 0 if self.lanes == 1 else True,
             tf.reshape(seeds, self._sides),
-            tf.reshape(runs > 0, self._sides),
+            *[tf.reshape(each > 0, self._sides) for each in whether],
         )
         return State(of["step"], *parts), trial, of
 
@@ -496,10 +496,10 @@ class Program:
         """Returns the packed arguments for the trials of the lanes that go on."""
         masks, packed = self._loaded_masks
         is_pruned = any(own is not None for own in masks)
-        runs = np.zeros([self.lanes], np.int64)
-        runs[list(lanes)] = 1
+        runs, waits = np.zeros([2, self.lanes], np.int64)
+        waits[self._loaded], waits[list(lanes)], runs[list(lanes)] = 1, 0, 1
         shared = np.array([self._steps[list(lanes)].max(), steps, wanted, is_pruned])
-        numbers = np.concatenate([shared.astype(np.int64), self._seeds, runs])
+        numbers = np.concatenate([shared.astype(np.int64), self._seeds, runs, waits])
         return [self._state, packed, self._point, numbers]
 
     @property

@@ -52,6 +52,7 @@ class Trial(NamedTuple):
     is_pruned: Any  # bool []; in lanes True, and the masks of a dense trial are ones
     seed: tf.Tensor  # int64 []
     runs: Any = None  # bool [lanes], whether a trial of a lane goes on; see `lanes`
+    waits: Any = None  # bool [lanes], whether a lane has a trial that does not
 
     def masked(self, arrays: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns arrays of the trained variables, with zeros at pruned entries."""
