@@ -72,7 +72,7 @@ class TurnReport:
             are bounds (see `evaluation = "goal"`), or of a network still to be pruned.
         diverged_step: step whose loss, metric or pruned weight was not finite, if any.
         steps_executed: number of updates made in this turn.
-        seconds: wall time of the turn.
+        seconds: the trial's share of the wall time of the turn.
         data_wait: part of `seconds` that training and evaluation waited for data.
     """
 

@@ -190,11 +190,7 @@ class Goal:
         """
         _, compare = _COMPARISONS[self.direction, self.inclusive]
         met = compare(value, self.threshold) & (abs(value) < math.inf)
-        # Beyond the range of single precision a threshold has no neighbour in it.
-        single = self.threshold
-        if _LEAST_SINGLE <= abs(single) <= _MOST_SINGLE:
-            single = float(np.float32(single))
-        is_equal = value == single
+        is_equal = value == _single(self.threshold)
         return met | is_equal if self.inclusive else met & (is_equal ^ True)
 
     def check_unit(self, values: Any) -> None:
@@ -204,7 +200,8 @@ class Goal:
             values: a value of the metric, or an array of any shape.
         """
         most = _told_by(self.metric)[1] * (1 + 1e-6)
-        if not np.any(values > most):
+        is_beyond = values > most
+        if is_beyond is False or not np.any(is_beyond):
             return
         beyond = np.ravel(values)[
             np.isfinite(values).ravel() & (np.ravel(values) > most)
@@ -270,3 +267,10 @@ class Goal:
     def from_json(cls, value: dict[str, Any]) -> Goal:
         """Returns the goal that `to_json` described."""
         return cls(**value)
+
+
+@functools.lru_cache
+def _single(threshold: float) -> float:
+    """Returns a threshold in single precision, where it is in its range."""
+    is_in_range = _LEAST_SINGLE <= abs(threshold) <= _MOST_SINGLE
+    return float(np.float32(threshold)) if is_in_range else threshold

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -189,6 +190,8 @@ class StudySpecification:
             metrics: metrics of the splits that are evaluated always, if computed.
             is_bound: whether these metrics do not count as meeting the goal.
         """
+        if not self.further_splits:
+            return ()
         value = metrics.get(self.goal.metric, math.nan)
         ends = step == self.rule.last_evaluation or (
             not is_bound and (self.goal.mean_of > 1 or self.goal.reaches(value))
@@ -202,12 +205,12 @@ class StudySpecification:
         """The goal of the trials."""
         return self.workload.goal
 
-    @property
+    @functools.cached_property
     def evaluations(self) -> EvaluationSchedule:
         """The schedule of the evaluations of trials in this cell."""
         return self.workload.evaluation_interval.at(self.cell.batch_size)
 
-    @property
+    @functools.cached_property
     def rule(self) -> RaceRule:
         """The rule that decides the study."""
         workload = self.workload

@@ -47,6 +47,8 @@ def encode_event(event: Event) -> bytes:
 
 
 def _plain(value: Any) -> Any:
+    if type(value) is int or (type(value) is float and math.isfinite(value)):
+        return value  # as most are, quickly
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

@@ -33,9 +33,12 @@ def canonical(value: Any) -> str:
         ValueError: the value holds NaN or an infinity, which JSON does not have.
         TypeError: a part of the value is not JSON.
     """
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    )
+    return _ENCODER.encode(value)
+
+
+_ENCODER = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+)
 
 
 def fingerprint(value: Any) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import platform
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -100,7 +101,9 @@ class TrialHistory:
     def _watched(self, goal: Goal, interval: int, last: int) -> GoalWatch:
         """Returns how near the trial came to a goal up to the step `last`."""
         # Called after every turn: earlier evaluations are not compared again.
-        watch = self._watches.setdefault((goal, interval), GoalWatch(goal))
+        watch = self._watches.get((goal, interval))
+        if watch is None:
+            watch = self._watches[goal, interval] = GoalWatch(goal)
         for step in range(watch.last + interval, last + 1, interval):
             is_bound = step in self.bounds
             value = math.nan if is_bound else self.evaluations[step][goal.metric]
@@ -142,14 +145,14 @@ class StudyHistory:
     """
 
     def __init__(self) -> None:
-        self.trials: dict[int, TrialHistory] = {}
+        self.trials: defaultdict[int, TrialHistory] = defaultdict(TrialHistory)
         self.slots = 1
         self.fingerprints: set[str] = set()
         self.settled: dict[str, Any] = {}
         self.version = ""
 
     def __getitem__(self, trial: int) -> TrialHistory:
-        return self.trials.setdefault(trial, TrialHistory())
+        return self.trials[trial]
 
     def trajectories(self, goal: Goal, interval: int) -> list[Trajectory]:
         """Returns the trajectories of trials 0, 1, ... up to the last in the logs."""
@@ -204,13 +207,13 @@ class StudyHistory:
     def _add_evaluation(self, event: Event) -> None:
         trial, step = self[event["trial"]], event["step"]
         metrics = dict(event["metrics"])
-        before = trial.evaluations.get(step, metrics)
+        before = trial.evaluations.setdefault(step, metrics)
         if event["is_bound"] and step in trial.bounds:
             # Which part of the split an evaluation looked at is no result: versions of
             # the package differ in it.
             validation = {name for name in before if name.startswith(f"{VALIDATION}/")}
             metrics |= {name: before[name] for name in validation}
-        if not _agree(before, metrics):
+        if before is not metrics and not _agree(before, metrics):
             raise Irreproducible(
                 f"Trial {event['trial']} gave {metrics} at step {step}, and {before} "
                 "when it was trained before: this machine or TensorFlow build rounds "

@@ -230,7 +230,8 @@ class TrainingRunner(Runner):
                     steps_executed=reached.step - first,
                 )
             )
-        seconds, waited = time.monotonic() - begun, data_wait() - waited
+        seconds = (time.monotonic() - begun) / len(jobs)
+        waited = (data_wait() - waited) / len(jobs)
         return [report(seconds=seconds, data_wait=waited) for report in ended]
 
     def _is_evaluated(self, job: Job, step: int) -> bool:

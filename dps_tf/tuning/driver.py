@@ -266,16 +266,10 @@ class StudyDriver:
             self._add_failure(group[0], error)
 
     def _add_reports(self, group: Group, reports: Sequence[TurnReport]) -> None:
-        """Records the reports of a turn; its seconds are shared by its trials."""
+        """Records the reports of a turn."""
         for report in reports:
-            trial, share = report.trial, 1 / len(group)
-            self._record.add_report(
-                replace(
-                    report,
-                    seconds=share * report.seconds,
-                    data_wait=share * report.data_wait,
-                )
-            )
+            trial = report.trial
+            self._record.add_report(report)
             self._update(trial)
             self._deaths.pop(trial, None)
             if trial in self._failed_once:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 from types import SimpleNamespace
 from unittest import mock
 
@@ -316,6 +317,14 @@ class RunnerTest(tf.test.TestCase):
         self.assertEqual(repr(one[0]), repr(other[0]))
         for trial, state in one[1].items():
             self.assertTrue(same_bits(state, other[1][trial]))
+
+    def test_the_seconds_of_a_turn_are_shared_by_its_trials(self):
+        runner, began = self.runner(), time.monotonic()
+        reports = runner.run(0, [self.job(t, None, 3) for t in range(5)], bool)
+        passed = time.monotonic() - began
+        seconds = [report.seconds for report in reports]
+        self.assertLen(set(seconds), 1)
+        self.assertBetween(sum(seconds), 0, passed)
 
     def test_groups_slices_and_saved_states_change_no_bit(self):
         for prune in (None, half):

@@ -96,16 +96,12 @@ def test_slots_that_are_lost_with_whole_groups_leave_no_trace(
     assert not any(trial.failures for trial in known)
 
 
-def test_a_turn_of_lanes_costs_one_turn_and_each_trial_its_share_of_it():
-    disk, runner = MemoryFiles(), SyntheticRunner(SIX_TRIALS, lanes=3)
-    run(disk, STUDY, runner)
+def test_trials_advance_in_as_few_turns_as_their_lanes_allow():
+    runner = SyntheticRunner(SIX_TRIALS, lanes=3)
+    run(MemoryFiles(), STUDY, runner)
     # Trial 3 diverges by step 20, trial 1 meets the goal at 30.
     both = [(0, 1, 2), (3, 4, 5)]
     assert runner.groups == [*both, *both, (0, 1, 2), (4, 5), (0, 2), (4, 5)]
-    seconds = sum(
-        t.work.seconds for t in reader_of(disk, STUDY).history.trials.values()
-    )
-    assert seconds == pytest.approx(0.001 * len(runner.groups), rel=0.01)
 
 
 def test_late_draws_of_a_feasible_budget_have_begun_before_they_are_needed():
