@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-LEAST_SECONDS = 0.5
+LEAST_SECONDS = 0.2
 FILE = Path(__file__).parents[1] / "tests" / "durations.csv"
 
 
