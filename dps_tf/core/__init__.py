@@ -57,7 +57,7 @@ from dps_tf.core.outcome import (
     error_cause,
     trial_outcome,
 )
-from dps_tf.core.purity import arguments_alone, is_own_module
+from dps_tf.core.purity import LIBRARIES, arguments_alone, is_own_module
 from dps_tf.core.race import (
     Plan,
     RaceRule,

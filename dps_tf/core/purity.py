@@ -16,8 +16,8 @@ import numpy as np
 
 from dps_tf.core.errors import UserError
 
-_LIBRARIES = {"absl", "dps_tf", "gin", "google", "keras", "keras_tuner", "numpy"}
-_LIBRARIES |= {"tensorflow", "tensorflow_model_optimization", "tf_keras", "wrapt"}
+LIBRARIES = {"absl", "dps_tf", "gin", "google", "keras", "keras_tuner", "numpy"}
+LIBRARIES |= {"tensorflow", "tensorflow_model_optimization", "tf_keras", "wrapt"}
 _THROUGH = {"_collections_abc", "abc", "calendar", "collections", "datetime", "os"}
 _THROUGH |= {"random", "secrets", "threading", "uuid"}
 """Modules of Python through which own code reads; the rest, as `logging`, may."""
@@ -134,7 +134,7 @@ def is_own_module(name: str) -> bool:
     >>> is_own_module("argparse"), is_own_module("my_losses")
     (False, True)
     """
-    top, file = name.partition(".")[0], getattr(sys.modules.get(name), "__file__", "")
-    is_library = top in sys.stdlib_module_names or top in _LIBRARIES
-    is_installed = (file or "").startswith(_INSTALLED) and name != "__main__"
-    return not (is_library or is_installed)
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    is_installed = file.startswith(_INSTALLED) and name != "__main__"
+    top = name.partition(".")[0]
+    return not (is_installed or top in sys.stdlib_module_names or top in LIBRARIES)

@@ -47,8 +47,23 @@ class Transform(Protocol):
         """
 
 
+class _OfTraining:
+    """A transform that evaluation goes without."""
+
+    def __call__(
+        self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
+    ) -> Pair:
+        """Returns the transformed inputs and labels."""
+        return (
+            (inputs, labels) if draws is None else self._changed(inputs, labels, draws)
+        )
+
+    def _changed(self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws) -> Pair:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class PadAndCrop:
+class PadAndCrop(_OfTraining):
     """Moves images [n, height, width, channels] by up to `padding` pixels.
 
     Images are padded with `padding` zeros on each side and cropped to their own size at
@@ -58,12 +73,7 @@ class PadAndCrop:
 
     padding: int = 4
 
-    def __call__(
-        self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
-    ) -> Pair:
-        """Returns the transformed inputs and labels."""
-        if draws is None:
-            return inputs, labels
+    def _changed(self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws) -> Pair:
         _, height, width, channels = inputs.shape
         count, spare = tf.shape(inputs)[0], 2 * self.padding
         begin = draws.integers("crop", [count, 2], 0, spare + 1)
@@ -87,18 +97,13 @@ class PadAndCrop:
 
 
 @dataclass(frozen=True)
-class Flip:
+class Flip(_OfTraining):
     """Mirrors images [n, height, width, channels] left to right with probability 1/2.
 
     In evaluation images are unchanged.
     """
 
-    def __call__(
-        self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
-    ) -> Pair:
-        """Returns the transformed inputs and labels."""
-        if draws is None:
-            return inputs, labels
+    def _changed(self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws) -> Pair:
         _, _, width, channels = inputs.shape
         drawn = draws.uniform("flip", [tf.shape(inputs)[0], 1, 1, 1]) < 0.5
         # TensorFlow reverses rows faster in three dimensions than in four.
@@ -147,7 +152,7 @@ class CropTokens:
 
 
 @dataclass(frozen=True)
-class FirstTokens:
+class FirstTokens(_OfTraining):
     """Keeps the first `length` tokens of sequences, [n, stored length], in training.
 
     Labels with a position for each token are cut to the same positions. In evaluation
@@ -157,18 +162,13 @@ class FirstTokens:
     length: int
     shortens = True
 
-    def __call__(
-        self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
-    ) -> Pair:
-        """Returns the transformed inputs and labels."""
-        if draws is None:
-            return inputs, labels
+    def _changed(self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws) -> Pair:
         part = slice(self.length)
         return inputs[:, part], labels[:, part] if labels.shape.rank > 1 else labels
 
 
 @dataclass(frozen=True)
-class MaskTokens:
+class MaskTokens(_OfTraining):
     """Replaces input tokens, [n, length], by `token` with probability `rate`.
 
     Positions are drawn independently; in evaluation tokens are unchanged. `keep`: a
@@ -179,12 +179,7 @@ class MaskTokens:
     token: int
     keep: int | None = None
 
-    def __call__(
-        self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
-    ) -> Pair:
-        """Returns the transformed inputs and labels."""
-        if draws is None:
-            return inputs, labels
+    def _changed(self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws) -> Pair:
         masked = draws.uniform("mask", tf.shape(inputs)) < self.rate
         if self.keep is not None:
             masked &= inputs != self.keep

@@ -19,10 +19,8 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core import UserError, is_own_module
+from dps_tf.core import LIBRARIES, UserError, is_own_module
 
-_LIBRARIES = {"dps_tf", "keras", "numpy", "tensorflow", "tf_keras"}
-_LIBRARIES |= {"builtins", "tensorflow_model_optimization"}
 _KEEPING = {"Cast", "EnsureShape", "ExpandDims", "Identity", "Reshape"}
 _KEEPING |= {"Squeeze", "StopGradient", "Transpose"}
 """Operations of TensorFlow that keep the values of their first input."""
@@ -207,9 +205,8 @@ class _Structure:
         read = [x for code in codes for x in dis.get_instructions(code)]
         read = {x.argval for x in read if x.opname == "LOAD_GLOBAL"}
         names = {name: held[name] for name in read & held.keys()}
-        for name, cell in zip(
-            function.__code__.co_freevars, function.__closure__ or (), strict=True
-        ):
+        cells = zip(codes[0].co_freevars, function.__closure__ or (), strict=True)
+        for name, cell in cells:
             with contextlib.suppress(ValueError):  # it has no value yet
                 names[name] = cell.cell_contents
         return [
@@ -241,7 +238,7 @@ def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _is_library(value: Any) -> bool:
-    return str(value.__module__).partition(".")[0] in _LIBRARIES
+    return str(value.__module__).partition(".")[0] in {*LIBRARIES, "builtins"}
 
 
 def _wrapped(function: Callable[..., Any]) -> list[Any]:

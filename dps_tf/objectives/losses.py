@@ -321,8 +321,9 @@ def squared_error() -> Objective:
     The loss is the square of the error, not half of it. Metrics: `mean_squared_error`
     over all known labels, and `r_squared`, as scikit-learn's `r2_score`: 1 - (sum of
     squared errors) / (sum of squared deviations from the mean label), as the mean over
-    the outputs of the last axis. The mean leaves out outputs that have only equal
-    labels. Goals on `r_squared` are maximized.
+    the outputs of the last axis. The mean leaves out outputs whose labels differ by
+    less than about a millionth of their size, and is NaN without others: subtract the
+    mean of such labels. Goals on `r_squared` are maximized.
     """
     return Objective(
         _square,

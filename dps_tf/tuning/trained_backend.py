@@ -262,7 +262,8 @@ def _heaviest(studies: Sequence[StudySpecification]) -> list[StudySpecification]
     left out where it is pruned in other studies: their step does all that its own does.
     """
     heaviest: dict[str, dict[str, StudySpecification]] = {}
-    for study in sorted(studies, key=_load_of):
+    load = lambda study: (study.cell.batch_size, study.cell.sparsity)  # noqa: E731
+    for study in sorted(studies, key=load):
         identity = study.identity().items()
         same = {name: value for name, value in identity if name not in _FREE_FIELDS}
         of_kind = heaviest.setdefault(json.dumps(same, sort_keys=True), {})
@@ -271,8 +272,3 @@ def _heaviest(studies: Sequence[StudySpecification]) -> list[StudySpecification]
         if len(of_kind) > 1:
             of_kind.pop(DENSE, None)
     return [study for of_kind in heaviest.values() for study in of_kind.values()]
-
-
-def _load_of(study: StudySpecification) -> tuple[int, float]:
-    """Returns the sort key by which the last study is the heaviest of its kind."""
-    return study.cell.batch_size, study.cell.sparsity

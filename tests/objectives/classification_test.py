@@ -135,6 +135,12 @@ class TopTest(tf.test.TestCase, parameterized.TestCase):
             with self.assertRaisesRegex(UserError, "whole numbers of at least 2"):
                 objectives.build(arguments={"top": (k,)})
 
+    @parameterized.parameters(2, 3, 5)
+    def test_a_rank_that_holds_every_class_is_refused(self, k):
+        objective = objectives.build(arguments={"top": (k,)})
+        with self.assertRaisesRegex(UserError, f"top holds {k}, .* has 2 outputs"):
+            measured(objective, np.zeros(3, np.int32), np.zeros((3, 2), np.float32))
+
 
 class TokensTest(tf.test.TestCase):
     def test_padding_counts_nothing_and_bytes_are_those_of_the_text(self):

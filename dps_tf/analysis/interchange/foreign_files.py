@@ -183,7 +183,9 @@ def read_table(
     data = read_bytes(path, LARGEST_TABLE, follow=True)
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
-        names = _plain_names(file.schema_arrow)
+        # But columns whose fields hold several values.
+        fields = file.schema_arrow
+        names = [x.name for x in fields if not pa.types.is_nested(x.type)]
         if file.metadata.num_rows * len(names) > MOST_VALUES:
             raise UserError(f"{str(path)!r} has more than {MOST_VALUES:,} values.")
         if len(set(names)) < len(names):
@@ -205,11 +207,6 @@ def read_table(
     except (pa.ArrowException, ValueError, OSError) as error:
         raise _unreadable(path, "Parquet", error) from error
     return table
-
-
-def _plain_names(schema: pa.Schema) -> list[str]:
-    """Returns the names of columns but those whose fields hold several values."""
-    return [column.name for column in schema if not pa.types.is_nested(column.type)]
 
 
 def kind_of(path: Path) -> str:
