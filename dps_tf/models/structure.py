@@ -202,8 +202,8 @@ class _Structure:
         codes, held = [*_codes_in(function.__code__)], function.__globals__
         if is_own_module(str(function.__module__)):
             self._read.update(*(code.co_names for code in codes))
-        read = [x for code in codes for x in dis.get_instructions(code)]
-        read = {x.argval for x in read if x.opname == "LOAD_GLOBAL"}
+        done = [x for code in codes for x in dis.get_instructions(code)]
+        read = {x.argval for x in done if x.opname == "LOAD_GLOBAL"}
         names = {name: held[name] for name in read & held.keys()}
         cells = zip(codes[0].co_freevars, function.__closure__ or (), strict=True)
         for name, cell in cells:

@@ -224,7 +224,7 @@ def _checked(
     """Returns the runs; UserError for what a caller states and no run can have."""
     _check_renaming(renamed)
     listed = [*runs]
-    held = [names for run in listed for names in (run.columns, run.curve)]
+    held = [[*run.columns, *run.curve.columns] for run in listed]
     _check_there(renamed, *held, common, *about)
     for name, value in _renamed(common, renamed).items():
         is_text = name in ("status", *_TEXTS) or is_axis(name)
