@@ -377,6 +377,19 @@ def test_a_file_with_a_header_alone_is_no_run_and_named(tmp_path, more):
         from_rows(tmp_path / "b8_crashed.csv", batch_size=8)
 
 
+@pytest.mark.parametrize("name", ["epoch", "Samples seen", "n_tokens", "iteration"])
+def test_a_column_that_counts_no_updates_is_asked_about(tmp_path, name):
+    (tmp_path / "r.csv").write_text(f"run,{name},val_error\na,2,0.05\n")
+    given = {"rename": {name: "step"}, "batch_size": 8}
+    read = lambda **more: from_rows(tmp_path / "r.csv", **given, **more)  # noqa: E731
+    if name == "iteration":
+        assert read().evaluations["step"].tolist() == [2]
+        return
+    with pytest.raises(UserError, match=f"'{name}' is to be the step, which counts"):
+        read()
+    assert read(steps_per_report=40).evaluations["step"].tolist() == [80]
+
+
 @pytest.mark.parametrize("source", ["rows", "folders"])
 @pytest.mark.parametrize(
     ("options", "said"),

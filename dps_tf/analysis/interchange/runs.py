@@ -42,6 +42,7 @@ SPLITS = {
 }
 """Spellings of the splits in other software, before `_` or `/`."""
 _UNKNOWN_SPLIT = "logged"
+_OTHER_STEPS = re.compile("epoch|example|image|sample|sequence|token", re.IGNORECASE)
 _NUMBER = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?!\d|\.\d|[eE][-+]?\d)"
 
 
@@ -385,13 +386,18 @@ def from_rows(
     paths = [p for p in paths if "/." not in str(p).removeprefix(str(root))]
     if not paths:
         raise UserError(f"{str(root)!r} holds no .csv and no .parquet file.")
+    old = {new: name for name, new in (rename or {}).items()}
+    if "steps_per_report" not in options and _OTHER_STEPS.search(old.get("step", "")):
+        raise UserError(
+            f"{old['step']!r} is to be the step, which counts updates: divide it, or "
+            "give steps_per_report, the updates of each (1 if it counts them)."
+        )
     given = dict(options.pop("about", None) or {})
     runs, about = [], dict(given)
     frames = []
     for path in paths:
         base = path.relative_to(root).with_suffix("").as_posix() if is_folder else ""
         # The names of runs are texts: 01 is another run than 1.
-        old = {new: name for name, new in (rename or {}).items()}
         texts = [old.get(name, name) for name in ("run", "trial")]
         frame = foreign_files.read_table(path, nan_is_a_value=True, texts=texts)
         frames.append(frame.columns)
