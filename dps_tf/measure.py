@@ -136,11 +136,7 @@ def _wanted() -> Wanted:
 
 
 def finished_cells(sweep: SweepReader) -> list[str]:
-    """Returns the closed cells of a sweep; prints the others and damaged files.
-
-    Raises:
-        UserError: no cell is finished.
-    """
+    """Returns the closed cells, and prints others and damage; UserError for none."""
     finished = [name for name, study in sweep.studies.items() if study.is_closed]
     tell_of_damage(sweep.problems, set())
     for name in sweep.studies:

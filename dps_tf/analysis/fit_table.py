@@ -191,11 +191,7 @@ class TableFit:
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """Returns a CSV file as a table with numbers, NaN if empty, where these belong.
-
-    Raises:
-        UserError: no such file, no CSV, a missing column, or a cell that is no number.
-    """
+    """Returns a CSV file as a table of numbers, NaN if empty; UserError if none."""
     frame, table = read_csv(path), f"--csv={str(path)!r}"
     require(frame, ["batch_size", "steps_to_result"], table)
     for name in frame.columns.intersection([*_LARGEST]):

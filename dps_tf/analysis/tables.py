@@ -181,11 +181,7 @@ def with_precision(frame: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
 
 
 def cell_codes(frame: pd.DataFrame, cells: pd.DataFrame) -> Codes:
-    """Returns for each row of a table the position of its cell in `cells`.
-
-    Raises:
-        UserError: a row of the frame belongs to none of the cells.
-    """
+    """Returns the place in `cells` of each row's cell; UserError if it has none."""
     codes = _codes(frame, cells, study_key(cells))
     if (codes < 0).any():
         row = frame.iloc[int(np.argmax(codes < 0))]

@@ -290,11 +290,7 @@ def _flip(layer: keras.layers.Layer, draws: _LayerDraws) -> Any:
 
 
 def check_graph(graph: tf.Graph, model: keras.Model) -> set[str]:
-    """Returns the types of the operations of a step, those of its functions too.
-
-    Raises:
-        UserError: the step draws numbers that no seed of the trial decides.
-    """
+    """Returns types of a step's operations; UserError if one draws without seed."""
     nodes = nodes_of(graph)
     for node in nodes:
         if node.op.startswith(_STATEFUL) or ("seed" in node.attr and _drops(node)):

@@ -327,11 +327,7 @@ def nodes_of(graph: tf.Graph) -> list[Any]:
 
 
 def check_logits(model: keras.Model, link: str) -> set[str]:
-    """Returns the types of a network's operations.
-
-    Raises:
-        UserError: the network ends in `link`, which the loss applies.
-    """
+    """Returns the types of a network's operations; UserError if it ends in `link`."""
     given = [tf.TensorSpec(x.shape, x.dtype) for x in model.inputs]
     traced = tf.function(lambda x: model(x, training=False), autograph=False)
     concrete = traced.get_concrete_function(given[0])

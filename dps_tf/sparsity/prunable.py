@@ -37,11 +37,7 @@ class VariableRole:
     role: str  # `kernel`, `bias` or `other`
 
     def is_in(self, prunable: str) -> bool:
-        """Returns whether the variable belongs to a prunable set.
-
-        Raises:
-            UserError: there is no set of that name.
-        """
+        """Returns whether it belongs to a prunable set; UserError if there is none."""
         check_known("prunable", prunable, PRUNABLE_SETS)
         return self.role in PRUNABLE_SETS[prunable]
 

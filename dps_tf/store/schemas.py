@@ -48,11 +48,7 @@ class TableSchema:
         return tuple(name for name, _ in self.columns)
 
     def all_columns(self, present: Iterable[str]) -> tuple[Column, ...]:
-        """Returns the columns of a table with columns of the given names, in order.
-
-        Raises:
-            ValueError: a column is missing or unknown.
-        """
+        """Returns the columns of these names in order; ValueError for unknown ones."""
         given = set(present)
         own = set(self.names)
         if missing := sorted(own - given):

@@ -123,11 +123,7 @@ class StateStore:
 
 
 def encode_state(trial: int, state: State) -> bytes:
-    """Returns the bytes of a state file.
-
-    Raises:
-        ValueError: an array holds objects, or a type that npz files cannot name.
-    """
+    """Returns the bytes of a state file; ValueError for what npz files cannot hold."""
     entries: dict[str, Array] = {}
     for position, array in enumerate(state.arrays):
         plain = np.asarray(array, order="C")

@@ -266,11 +266,7 @@ class StudyReader:
         return StateStore(self._files, self.layout.states)
 
     def trained(self) -> StudySpecification:
-        """Returns the specification of a study that can be trained.
-
-        Raises:
-            UserError: the runs were imported, or study.json is missing or damaged.
-        """
+        """Returns the specification of a study; UserError if none can be trained."""
         self.check_trained()
         if self.specification is None:
             raise UserError(

@@ -290,11 +290,7 @@ def _cost(study: StudySpecification) -> int:
 
 
 def check_directory(files: FileSystem, layout: SweepLayout) -> tuple[str, ...]:
-    """Returns sentences about missing and foreign files of a sweep directory.
-
-    Raises:
-        UserError: the directory holds something other than a sweep.
-    """
+    """Returns sentences on missing and foreign files; UserError for no sweep."""
     names = files.list_names(layout.root)
     if not names:
         return ()

@@ -36,11 +36,7 @@ class TrainedOn:
             self.add(study.specification, study.training_inputs)
 
     def add(self, study: StudySpecification, inputs: Mapping[str, Any]) -> None:
-        """Adds a study with its training inputs.
-
-        Raises:
-            UserError: another cell has a part of the same name that was another one.
-        """
+        """Adds a study and its inputs; UserError if another cell's differ."""
         stored = study.to_json()["workload"]
         for part, fields in _NAMES.items():
             if part not in inputs:

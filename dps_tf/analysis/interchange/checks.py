@@ -160,11 +160,7 @@ def checked_whole(name: str, value: Any) -> int:
 
 
 def checked_numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
-    """Returns a column as floats, NaN where a value is missing.
-
-    Raises:
-        UserError: a value that is no number.
-    """
+    """Returns a column as floats, NaN if missing; UserError for what is no number."""
     # NumPy makes floats of these: of a time its nanoseconds, say.
     if getattr(frame[name].dtype, "kind", "O") in "bcmM" and len(frame):
         is_bool = pd.api.types.is_bool_dtype(frame[name])

@@ -59,11 +59,7 @@ def opened(path: Path, follow: bool = False) -> Iterator[BinaryIO]:
 
 
 def read_bytes(path: Path, largest: int, follow: bool = False) -> bytes:
-    """Returns the content of a regular file, as `opened` opens it.
-
-    Raises:
-        UserError: the file cannot be read, or has more than `largest` bytes.
-    """
+    """Returns the content of a regular file; UserError above `largest` bytes."""
     with opened(path, follow) as file:
         data = file.read(largest + 1)
     if len(data) > largest:
@@ -242,11 +238,7 @@ def folders_with(folder: Path, name: str, depth: int = DEEPEST) -> Iterator[Path
 
 
 def entries_of(folder: Path) -> list[os.DirEntry[str]]:
-    """Returns the entries of a folder; names that are numbers come last, by size.
-
-    Raises:
-        UserError: the folder cannot be read, or holds a link.
-    """
+    """Returns the entries of a folder, numbers last, by size; UserError for a link."""
     try:
         with os.scandir(folder) as listed:
             there = sorted(listed, key=lambda entry: _numerically(entry.name))

@@ -225,11 +225,7 @@ def _training_examples(dataset: str) -> int:
 
 
 def _read_study(folder: Path, cell: Cell, settings: Mapping[str, Any]) -> Runs:
-    """Returns the runs of one study; `trials.trial` is the archive's `trial_id`.
-
-    Raises:
-        UserError: a file that is missing, damaged, or holds what no study holds.
-    """
+    """Returns the runs of a study, by `trial_id`; UserError for damaged files."""
     names = [entry.name for entry in foreign_files.entries_of(folder)]
     places = [folder / name for name in names if foreign_files.is_number(name)]
     if not places:

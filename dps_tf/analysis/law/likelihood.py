@@ -244,11 +244,7 @@ class Observations:
 
 
 def _floats(results: pd.DataFrame, name: str) -> Floats:
-    """Returns a column, NaN where it is empty or missing, [n].
-
-    Raises:
-        UserError: a value that is no number.
-    """
+    """Returns a column, NaN if empty or missing, [n]; UserError for no number."""
     column = results.reindex(columns=[name])[name]
     values = numbers(column)
     wrong = values.isna() & column.notna()
