@@ -69,11 +69,7 @@ class RegistryTest(parameterized.TestCase):
         with self.assertRaisesRegex(UserError, f"cannot be read .*remove {folder}"):
             data.load("mnist", folder.parents[1])
 
-    def test_unknown_names_and_arguments_give_near_matches(self):
-        with self.assertRaisesRegex(UserError, "did you mean 'cifar10'"):
-            data.load("cifar-10")
-        with self.assertRaisesRegex(UserError, "did you mean 'noise'"):
-            data.load("synthetic", nois=2.0)
+    def test_an_unknown_split_gives_a_near_match(self):
         with self.assertRaisesRegex(UserError, "did you mean 'lee2021'"):
             data.load("digits", split="lee2020")
 
@@ -87,8 +83,6 @@ class RegistryTest(parameterized.TestCase):
         dataset = data.load("tokens_for_test", length=4)
         self.assertEqual(dataset.train.labels.shape, (15, 4))
         np.testing.assert_array_equal(dataset.train.inputs + 1, dataset.train.labels)
-        with self.assertRaisesRegex(UserError, "registered already"):
-            data.register("digits", tokens)
 
 
 def places(inputs: np.ndarray) -> list[int]:

@@ -264,11 +264,7 @@ class GhostBatchNormalizationTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class RegistryTest(tf.test.TestCase, parameterized.TestCase):
-    def test_unknown_names_and_arguments_give_near_matches(self):
-        with self.assertRaisesRegex(UserError, "did you mean 'resnet8'"):
-            models.build("resnet_8", (32, 32, 3), 10)
-        with self.assertRaisesRegex(UserError, "did you mean 'widths'"):
-            models.build("mlp", (4,), 2, width=(3,))
+    def test_inputs_that_are_no_images_are_refused(self):
         with self.assertRaisesRegex(UserError, r"images .* not inputs of shape \[4\]"):
             models.build("simple_cnn", (4,), 2)
 
@@ -278,7 +274,4 @@ class RegistryTest(tf.test.TestCase, parameterized.TestCase):
             return keras.Sequential([inputs, keras.layers.Dense(classes)])
 
         models.register("linear_for_test", linear)
-        models.register("linear_for_test", linear)
         self.assertIsInstance(models.build("linear_for_test", (4,), 2), keras.Model)
-        with self.assertRaisesRegex(UserError, "registered already"):
-            models.register("mlp", linear)

@@ -182,27 +182,17 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(self.masks(method, 0.5, **pruning).examples, examples)
 
     @parameterized.parameters(
-        ("snpi", {}, "did you mean 'snip'"),
-        ("grasp", {"arguments": {"temprature": 1}}, "did you mean 'temperature'"),
-        (
-            "grasp",
-            {"arguments": {"temperature": 0}},
-            "must be a finite number > 0, not 0",
-        ),
         ("grasp", {"arguments": {"gasp": {}}}, "did you mean 'grasp'"),
         ("grasp", {"examples": 5}, "fewer than the 10 classes"),
         ("grasp", {"arguments": {"per_class": 50}}, "class 0 has 12 training"),
         ("snip", {"examples": 500}, "there are 120"),
-        ("force", {"arguments": {"rounds": 0}}, "must be a whole number >= 1, not 0"),
         ("tfmot_constant", {}, "prunes during training"),
         ("none", {}, "sparsity method 'none' is unknown"),
-        ("snip", {"scope": "everywhere"}, "selection 'everywhere' is unknown"),
         (
             "snip",
             {"scope": "n_of_m", "arguments": {"n_of_m": {"m": 3}}},
             "0.5 cannot be reached: choose among 0.3333, 0.6667, or",
         ),
-        ("force", {"scope": "n_of_m"}, "cannot be reached"),
         (
             "snip",
             {"scope": "n_of_m", "prunable": "kernels_and_biases"},
@@ -239,9 +229,6 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
     def test_method_of_the_user_is_served_like_the_shipped_ones(self):
         smallest = OneShot(lambda request, progress: [-abs(t) for t in request.theta])
         register_sparsity_method("smallest", smallest)
-        register_sparsity_method("smallest", smallest)
-        with self.assertRaisesRegex(UserError, "registered already"):
-            register_sparsity_method("smallest", OneShot(smallest.score))
         found = ravel(self.masks("smallest", 0.5))
         largest = ravel(self.masks("magnitude", 0.5))
         kernels = ravel(self.masks("none", 0.0))[: found.size]
