@@ -30,7 +30,7 @@ from dps_tf.analysis.tables import (
     row_number,
 )
 from dps_tf.analysis.wording import and_list, number, p_text, with_interval
-from dps_tf.core import UserError, near_matches, printable
+from dps_tf.core import UserError, check_known, near_matches, printable
 
 _LABELS = dict(zip(law.QUANTITIES, ("c1", "c2", "c1/c2"), strict=True))
 MANY = 3
@@ -351,10 +351,7 @@ def text_of(table: TableFit, named: Collection[str] = ()) -> str:
     """
     curves = {curve.curve: curve for curve in table.curves}
     for name in named:
-        if name not in curves:
-            raise UserError(
-                f"--curve={name!r} is unknown: {near_matches(name, curves)}."
-            )
+        check_known("--curve", name, curves)
     if not named and len(curves) > MANY:
         return printable("\n".join(_table(table)))
     lines: list[str] = []

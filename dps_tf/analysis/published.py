@@ -29,7 +29,7 @@ from dps_tf.analysis.fit_table import curves_of_table
 from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.law import LawFit, Observations, fit_law
 from dps_tf.analysis.tables import numbers, refuse_first, require
-from dps_tf.core import UserError, near_matches
+from dps_tf.core import UserError, check_known
 
 COLUMNS = ("curve", "batch_size", "steps_to_result")
 _LARGEST = 1e15
@@ -124,10 +124,7 @@ def _chosen(frame: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
     for pattern in patterns:
         hits = fnmatch.filter(names, pattern)
         if not hits:
-            raise UserError(
-                f"no published curve matches {pattern!r}: "
-                f"{near_matches(pattern, names)}."
-            )
+            check_known("published curve", pattern, names)
         wanted.update(hits)
     return frame[frame["curve"].isin(wanted)].reset_index(drop=True)
 

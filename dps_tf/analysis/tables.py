@@ -24,6 +24,7 @@ from dps_tf.core import (
     Goal,
     UserError,
     cell_key,
+    check_known,
     is_axis,
     is_number,
     near_matches,
@@ -131,11 +132,7 @@ def refuse_first(wrong: pd.Series, column: pd.Series, table: str, allowed: str) 
 
 def require_metric(curves: pd.DataFrame, metric: str) -> None:
     """Raises UserError unless the curves hold the metric."""
-    names = metric_names(curves)
-    if metric not in names:
-        raise UserError(
-            f"the curves hold no metric {metric!r}: {near_matches(metric, names)}."
-        )
+    check_known("metric of the curves", metric, metric_names(curves))
 
 
 def metaparameter_names(trials: pd.DataFrame) -> list[str]:

@@ -15,7 +15,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dps_tf.core.cell import DENSE, Cell, axis_text, check_sparsity, is_axis
-from dps_tf.core.errors import UserError, check_whole, is_number, near_matches
+from dps_tf.core.errors import (
+    UserError,
+    check_known,
+    check_whole,
+    is_number,
+    near_matches,
+)
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.space import Space
 from dps_tf.core.study import FURTHER_SPLITS, StudySpecification
@@ -216,11 +222,8 @@ def _check_owners(
                 f"axis {name!r} is no value of a workload or of pruning: write for "
                 "example 'workload.network_arguments.width'."
             )
-        if isinstance(values, Mapping) and name not in owners:
-            raise UserError(
-                f"axes stand under {name!r}, which is no workload or optimizer of the "
-                f"sweep: {near_matches(name, owners)}."
-            )
+        if isinstance(values, Mapping):
+            check_known("workload or optimizer of sweep.axes", name, owners)
 
 
 def _combinations(

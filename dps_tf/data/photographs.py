@@ -25,7 +25,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dps_tf.core import UserError
+from dps_tf.core import UserError, check_positive
 from dps_tf.data.arrays import (
     Arrays,
     DecodedRows,
@@ -247,8 +247,7 @@ def _cropped(  # noqa: PLR0913 - each is independent of the others
     identity: str,
 ) -> Source:
     """Returns a source of square crops; the hash of `identity` is its `content`."""
-    if side <= 0:
-        raise UserError(f"side is {side!r}; it must be a number of pixels.")
+    check_positive("side", side)
     return Source(
         *train,
         classes,

@@ -65,12 +65,9 @@ class Wanted:
                 f"examples is {self.examples}; it must be at least 2, or 0 for all."
             )
         check_whole("times", self.times)
-        for name, least in (
-            ("until", self.until),
-            ("steps", min(self.steps, default=0)),
-        ):
-            if least < 0:
-                raise UserError(f"{name} holds {least}; a step must be at least 0.")
+        check_whole("until", self.until, 0)
+        for step in self.steps:
+            check_whole("a step", step, 0)
 
     @property
     def quantities(self) -> tuple[str, ...]:

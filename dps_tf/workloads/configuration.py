@@ -25,9 +25,9 @@ from dps_tf.core import (
     UserError,
     Workload,
     WorkloadFamily,
+    check_known,
     grid,
     is_number,
-    near_matches,
 )
 
 _VARYING = (Mapping, StepsInExamples)
@@ -183,11 +183,7 @@ def check_field(name: str) -> None:
     """Raises UserError unless a workload has a value of this name."""
     own = inspect.signature(workload).parameters
     allowed = {*own, *_further_fields()} - {"further"}
-    if name not in allowed:
-        raise UserError(
-            f"workload.{name} is bound, and a workload has no {name!r}: "
-            f"{near_matches(name, allowed)}."
-        )
+    check_known("value of a workload", name, allowed)
 
 
 def _further_fields() -> dict[str, Field[Any]]:

@@ -124,7 +124,7 @@ def test_many_curves_are_one_table(several, tmp_path):
     assert "Ratios:" not in text and "comparison" not in vars(fitted)
     named = text_of(fitted, ["curve 1"])
     assert named.startswith("curve 1: K* = c1/B + c2") and "curve 2" not in named
-    with pytest.raises(UserError, match="--curve='curve1' is unknown"):
+    with pytest.raises(UserError, match="--curve 'curve1' is unknown"):
         text_of(fitted, ["curve1"])
     other = fit_table(several.assign(unit=several["curve"].str[:1]), None, "curve 0")
     assert "curve 1 / curve 0" in text_of(other)

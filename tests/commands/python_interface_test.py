@@ -169,7 +169,7 @@ def test_values_that_cannot_be_are_one_sentence(values, sentence):
 
 
 def test_a_misspelt_name_is_named_before_what_is_missing():
-    with pytest.raises(UserError, match=r"workload.nam is bound.*did you mean 'name'"):
+    with pytest.raises(UserError, match=r"'nam' is unknown.*did you mean 'name'"):
         dps_tf.sweep(values={"workload.nam": 3})
 
 

@@ -20,7 +20,7 @@ from dps_tf.analysis.law.likelihood import Observations
 from dps_tf.analysis.law.posterior import Distribution, Posterior
 from dps_tf.analysis.law.prior import EXPONENT_SPREAD
 from dps_tf.analysis.tables import Floats
-from dps_tf.core import UserError, is_number, near_matches
+from dps_tf.core import UserError, check_known, is_number
 
 QUANTITIES = ("c1", "c2", "critical_batch_size")
 MARGIN = 1.25
@@ -226,11 +226,7 @@ def _pairs(
     others = [(name, first) for name in curves if name != first]
     named_pairs = others if pairs is None else list(pairs)
     for name in (first, *(name for pair in named_pairs for name in pair)):
-        if name not in curves:
-            raise UserError(
-                f"reference curve {name!r} is unknown: "
-                f"{near_matches(str(name), map(str, curves))}."
-            )
+        check_known("reference curve", str(name), [*map(str, curves)])
     return named_pairs
 
 
