@@ -269,18 +269,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/dead":
             time.sleep(1.0)
             return
-        if self.path not in ("/slow", "/archive"):
+        if self.path != "/archive":
             self.send_error(404)
             return
         self.send_response(200)
         self.end_headers()
-        if self.path == "/archive":
-            self.wfile.write(self.archive)
-            return
-        for _ in range(20):
-            self.wfile.write(b"x")
-            self.wfile.flush()
-            time.sleep(0.1)
+        self.wfile.write(self.archive)
 
     def handle(self):
         try:
@@ -308,15 +302,11 @@ class DownloadTest(tf.test.TestCase, parameterized.TestCase):
         no_proxy.start()
         self.addCleanup(no_proxy.stop)
 
-    @parameterized.parameters(
-        ("/missing", "404"), ("/dead", "timed out"), ("/slow", "not complete after 0 s")
-    )
-    def test_failure_is_bounded_in_time_and_says_what_to_do(self, path, reason):
+    @parameterized.parameters(("/missing", "404"), ("/dead", "timed out"))
+    def test_failure_ends_and_says_what_to_do(self, path, reason):
         file = RawFile("file", "0" * 64, self.url + path)
-        start = time.monotonic()
         with self.assertRaisesRegex(UserError, f"{path} .*{reason}.*--raw_dir"):
-            download.fetch(file, self.root, stall_seconds=0.3, total_seconds=0.3)
-        self.assertLess(time.monotonic() - start, 3.0)
+            download.fetch(file, self.root, stall_seconds=0.3)
 
     def test_downloaded_archive_is_checked_and_prepared(self):
         path = tiny_published.write_archive(self.root)
