@@ -313,16 +313,17 @@ def test_a_column_that_step_times_lack_is_named_as_theirs():
             recommend_curves(table, times().drop(columns=name), None, 1)
 
 
-@pytest.mark.parametrize("of_times", [None, "examples", "tokens", "sequences"])
-@pytest.mark.parametrize("unit", [None, "examples", "tokens"])
-def test_steps_and_their_times_count_in_one_unit(unit, of_times):
-    table, given = TABLE.assign(unit=unit), times(unit=of_times)
-    table, given = (x.dropna(axis=1, how="all") for x in (table, given))
-    if (unit or "examples") == (of_times or "examples"):
-        assert recommend_curves(table, given, None, 1)["all"].choices is not None
-        return
-    with pytest.raises(UserError, match=f"count {unit or 'examples'}, and of its step"):
-        recommend_curves(table, given, None, 1)
+@pytest.mark.parametrize("unit", ["examples", "tokens", "sequences"])
+def test_steps_and_their_times_count_in_one_unit(unit):
+    """Without a column, batch sizes are examples."""
+    pairs = [(TABLE, times(unit=unit)), (TABLE.assign(unit=unit), times())]
+    pairs += [(TABLE.assign(unit="tokens"), times(unit=unit))]
+    for number, (table, measured) in enumerate(pairs):
+        if unit == ("tokens" if number == 2 else "examples"):
+            assert not recommend_curves(table, measured, None, 1)["all"].abstains
+            continue
+        with pytest.raises(UserError, match="count .*, and of its step times"):
+            recommend_curves(table, measured, None, 1)
 
 
 def test_names_of_two_levels_are_told():
