@@ -2,8 +2,8 @@
 
 A table of step times comes from the benchmark of this package or from elsewhere. Its
 columns are batch_size, devices (how many share the batch) and seconds (per step);
-optionally price (money per hour for all these devices together, 0 for free ones) and
-columns of the identity of a cell, such as workload.
+optionally price (money per hour for all these devices together, 0 for free ones), unit
+(of batch sizes, else examples) and columns of the identity of a cell, such as workload.
 
 The model is t(b) = latency + b / throughput for b = B / N examples per device: a step
 takes `latency` seconds however small a device's share of the batch is, and a device
@@ -141,11 +141,7 @@ def step_time_model(table: pd.DataFrame, devices: int) -> StepTimes:
 
 
 def measured_devices(table: pd.DataFrame) -> list[int]:
-    """Returns the numbers of devices with three batch sizes or more, ascending.
-
-    Raises:
-        UserError: a value of the table that is not allowed.
-    """
+    """Returns the numbers of devices with three batch sizes or more, ascending."""
     sizes = checked_step_times(table).groupby("devices")["batch_size"].nunique()
     return [int(n) for n in sizes.index[sizes >= MINIMUM_SIZES]]
 
