@@ -183,7 +183,7 @@ def check_field(name: str) -> None:
     """Raises UserError unless a workload has a value of this name."""
     own = inspect.signature(workload).parameters
     allowed = {*own, *_further_fields()} - {"further"}
-    check_known("value of a workload", name, allowed)
+    check_known("parameter of workload", name, allowed)
 
 
 def _further_fields() -> dict[str, Field[Any]]:

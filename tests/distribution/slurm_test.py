@@ -191,7 +191,7 @@ def test_a_mistake_of_the_user_is_not_tried_again(cluster, tmp_path):
     (tmp_path / "sweep.gin").write_text("workload.nothing = 1\n")
     array.wait_until(lambda: not cluster.run("squeue", "-h").strip())
     assert array.show(0)["ExitCode"] == "2:0"
-    assert "error: workload.nothing is bound" in array.log(0)
+    assert "error: parameter of workload 'nothing' is unknown" in array.log(0)
 
 
 def test_a_cluster_of_ray_trains_on_the_nodes_of_a_job(cluster, plain, tmp_path):
