@@ -12,12 +12,12 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from dps_tf import models, objectives
+from dps_tf import data, models, objectives, optim
 from dps_tf._keras import keras
 from dps_tf.core import Goal, Job, Space, TrialState, points
 from dps_tf.core.space import SEQUENCES
 from dps_tf.sparsity import MaskSet
-from dps_tf.training import DeviceData, Program, TrainingRunner, program_for
+from dps_tf.training import DeviceData, Program, Task, TrainingRunner, program_for
 from dps_tf.training import program as programs
 from dps_tf.training import runner as runners
 from dps_tf.training.packing import Packing
@@ -205,6 +205,34 @@ class DivergenceTest(tf.test.TestCase):
         self.assertTrue(same_bits(ended, alone))
         _, last = case.trained([bad], (advance.steps - 1,))[0]
         self.assertTrue(np.isfinite(last.loss))
+
+    def test_a_lane_stands_still_where_later_losses_would_be_finite(self):
+        labels = np.zeros([8, 1], np.float32)
+        labels[7] = 1e25  # its square is beyond float32, and a small update is not
+        inputs = np.ones([8, 3], np.float32)
+        held = data.Examples(inputs[:2], labels[:2])
+        dataset = data.Dataset("far", data.Examples(inputs, labels), held, 1, "", "")
+        task = Task(
+            functools.partial(models.build, "mlp", (3,), 1, widths=()),
+            functools.partial(optim.build, "sgd"),
+            dataset,
+            objective=objectives.build("squared_error"),
+        )
+        program = Program(
+            task, DeviceData(dataset, problems.one_device()), 1, lanes=LANES
+        )
+        state = program.fresh_state(models.initial_point(program.network, 0))
+        found, point = [], {"learning_rate": 1e-27}
+        for rows in ([7], [7, 1, 2, 3]):
+            program.load_lanes([Loaded(lane, state, point) for lane in (0, OWN)])
+            orders = {0: np.ones([len(rows), 1]), OWN: np.array(rows)[:, None]}
+            advances = program.advance_lanes(orders, evaluates=True)
+            self.assertTrue(advances[OWN].diverged)
+            self.assertEqual(advances[OWN].steps, 1)
+            self.assertEqual(advances[0].steps, len(rows))
+            found.append(program.states()[OWN])
+        self.assertTrue(same_bits(*found))
+        self.assertTrue(np.isfinite(found[0].arrays[0]).all())
 
     def test_each_lane_says_whether_its_pruned_entries_are_zero(self):
         case = Case(network="mlp")
