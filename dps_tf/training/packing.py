@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,26 +50,28 @@ class Packing:
 
     def pack(self, arrays: Sequence[Any]) -> list[tf.Tensor]:
         """Returns the packed tensors of arrays."""
-        return [
-            tf.concat([tf.reshape(arrays[i], [*self._lanes, -1]) for i in group], -1)
-            if len(group) > 1
-            else tf.convert_to_tensor(arrays[group[0]])
-            for group in self._groups
-        ]
+        return self._together(arrays, tf.concat, tf.reshape)
 
     def packed(self, arrays: Sequence[np.ndarray]) -> Packed:
         """Returns arrays of the host, packed: by NumPy, quicker for small ones."""
-        return Packed(
-            self,
-            [
-                tf.convert_to_tensor(
-                    np.concatenate([np.ravel(arrays[i]) for i in group])
-                    if len(group) > 1
-                    else arrays[group[0]]
+        return Packed(self, self._together(arrays, np.concatenate, np.reshape))
+
+    def _together(
+        self,
+        arrays: Sequence[Any],
+        concatenated: Callable[..., Any],
+        reshaped: Callable[..., Any],
+    ) -> list[tf.Tensor]:
+        return [
+            tf.convert_to_tensor(
+                concatenated(
+                    [reshaped(arrays[i], [*self._lanes, -1]) for i in group], -1
                 )
-                for group in self._groups
-            ],
-        )
+                if len(group) > 1
+                else arrays[group[0]]
+            )
+            for group in self._groups
+        ]
 
     def joined(self, lanes: Sequence[Packed]) -> list[tf.Tensor]:
         """Returns the packed tensors of all lanes from the views of each."""
@@ -93,24 +95,31 @@ class Packing:
 
     def unpack(self, packed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns the arrays of packed tensors."""
+        return self._apart(packed, lambda x, sizes: tf.split(x, sizes, -1), tf.reshape)
+
+    def read(self, packed: Sequence[tf.Tensor]) -> tuple[np.ndarray, ...]:
+        """Returns the arrays of packed tensors, on the host."""
+        arrays = self._apart(
+            [np.asarray(tensor) for tensor in packed],
+            lambda x, sizes: np.split(x, np.cumsum(sizes)[:-1], -1),
+            np.reshape,
+        )
+        return tuple(arrays)
+
+    def _apart(
+        self,
+        packed: Sequence[Any],
+        split: Callable[..., Any],
+        reshaped: Callable[..., Any],
+    ) -> list[Any]:
         arrays: list[Any] = [None] * len(self.forms)
         for group, values in zip(self._groups, packed, strict=True):
             parts = [values]
             if len(group) > 1:
-                parts = tf.split(values, [self.sizes[i] for i in group], -1)
+                parts = split(values, [self.sizes[i] for i in group])
             for i, part in zip(group, parts, strict=True):
-                arrays[i] = tf.reshape(part, [*self._lanes, *self.forms[i][0]])
+                arrays[i] = reshaped(part, [*self._lanes, *self.forms[i][0]])
         return arrays
-
-    def read(self, packed: Sequence[tf.Tensor]) -> tuple[np.ndarray, ...]:
-        """Returns the arrays of one trial's packed tensors, on the host."""
-        arrays: list[Any] = [None] * len(self.forms)
-        for group, values in zip(self._groups, packed, strict=True):
-            ends = np.cumsum([self.sizes[i] for i in group])[:-1]
-            parts = np.split(np.ravel(values), ends)
-            for i, part in zip(group, parts, strict=True):
-                arrays[i] = part.reshape(self.forms[i][0])
-        return tuple(arrays)
 
     def fits(self, arrays: Sequence[Any]) -> bool:
         """Returns whether arrays have the forms of this packing."""
