@@ -28,6 +28,7 @@ from dps_tf.analysis.tables import (
     refuse_first,
     require,
     row_number,
+    unit_of,
 )
 from dps_tf.analysis.wording import and_list, number, p_text, with_interval
 from dps_tf.core import UserError, check_known, near_matches, printable
@@ -258,8 +259,7 @@ def _fit(
     fit = law.fit_law(observations, settings.level)
     left_out = len(rows) - len(observations)
     runs = (min(rows["runs"]), max(rows["runs"])) if "runs" in rows else None
-    unit = str(rows["unit"].iloc[0]) if "unit" in rows else "examples"
-    return CurveFit(name, fit, ends(fit), left_out, runs, unit)
+    return CurveFit(name, fit, ends(fit), left_out, runs, unit_of(rows))
 
 
 def curves_of_table(

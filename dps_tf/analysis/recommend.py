@@ -40,6 +40,7 @@ from dps_tf.analysis.tables import (
     numbers,
     refuse_first,
     require,
+    unit_of,
 )
 from dps_tf.analysis.wording import interval, number, steps, with_interval
 from dps_tf.core import UserError, check_positive, whole
@@ -311,10 +312,7 @@ def recommend_curves(
             raise UserError(
                 f"step_times is missing: no time of a step is recorded of {name!r}."
             )
-        unit, of_times = (
-            table["unit"].iloc[0] if "unit" in table else "examples"
-            for table in (rows, own)
-        )
+        unit, of_times = unit_of(rows), unit_of(own)
         if unit != of_times:
             raise UserError(
                 f"batch sizes of {name!r} count {unit}, and of its step times "

@@ -118,6 +118,11 @@ def row_number(table: pd.DataFrame | pd.Series, place: int) -> int:
     return int(table.index[place] if is_counted else place) + 1
 
 
+def unit_of(frame: pd.DataFrame) -> str:
+    """Returns what the batch sizes of a curve or of step times count."""
+    return str(frame["unit"].iloc[0]) if "unit" in frame.columns else "examples"
+
+
 def refuse_first(wrong: pd.Series, column: pd.Series, table: str, allowed: str) -> None:
     """Raises UserError for the first wrong value of a column of a table, if any."""
     if wrong.any():
