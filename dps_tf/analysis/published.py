@@ -122,7 +122,8 @@ def _chosen(frame: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
     names = list(dict.fromkeys(frame["curve"]))
     wanted: set[str] = set()
     for pattern in patterns:
-        hits = fnmatch.filter(names, pattern)
+        # A name may have brackets, which are a pattern of other texts.
+        hits = [pattern] if pattern in names else fnmatch.filter(names, pattern)
         if not hits:
             check_known("published curve", pattern, names)
         wanted.update(hits)

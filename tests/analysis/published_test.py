@@ -103,6 +103,8 @@ def test_a_table_of_anyone_needs_three_columns(tmp_path):
     assert table["steps_to_result"].tolist() == [1000.0, 400.0, 900.0]
     assert table["relative_error"].isna().all() and set(table["goal"]) == {""}
     assert read_published(path, ["b*"])["curve"].tolist() == ["b"]
+    path.write_text(GOOD.replace("b,", "[b],"))
+    assert read_published(path, ["[b]"])["curve"].tolist() == ["[b]"]
 
 
 def test_results_of_this_package_are_curves_with_the_names_of_a_fit():
