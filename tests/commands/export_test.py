@@ -16,9 +16,9 @@ import dps_tf
 from dps_tf import data, models
 from dps_tf.core import UserError
 from dps_tf.probing import trained_trial
-from dps_tf.sparsity import prunable
 from dps_tf.store import LocalFiles, SweepReader
 from tests import interpreter
+from tests.sparsity.sparse_model_test import loaded
 
 ROOT = Path(__file__).parents[2]
 CELL = "digits_mlp-nesterov-snip-seed0-b32-s0.8"
@@ -37,13 +37,6 @@ WINNER = 1
 
 def run(module: str, *arguments: object) -> subprocess.CompletedProcess:
     return interpreter.run(["-m", module, *arguments], cwd=ROOT)
-
-
-def loaded(folder, network):
-    """Puts saved weights into a network, by Keras; returns its masks, by NumPy."""
-    network.load_weights(folder / "model.weights.h5")
-    with np.load(folder / "masks.npz") as archive:
-        return [archive[role.name] for role in prunable.roles(network)]
 
 
 class ExportCommandTest(parameterized.TestCase):
