@@ -262,8 +262,7 @@ def _heaviest(studies: Sequence[StudySpecification]) -> list[StudySpecification]
     left out where it is pruned in other studies: their step does all that its own does.
     """
     heaviest: dict[str, dict[str, StudySpecification]] = {}
-    load = lambda study: (study.cell.batch_size, study.cell.sparsity)  # noqa: E731
-    for study in sorted(studies, key=load):
+    for study in sorted(studies, key=lambda s: (s.cell.batch_size, s.cell.sparsity)):
         identity = study.identity().items()
         same = {name: value for name, value in identity if name not in _FREE_FIELDS}
         of_kind = heaviest.setdefault(json.dumps(same, sort_keys=True), {})
