@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeGuard, cast
 
 
@@ -43,6 +43,19 @@ def check_whole(name: str, value: object, least: int = 1) -> None:
         raise UserError(
             f"{name} is {value!r}; it must be a whole number, at least {least}{most}."
         )
+
+
+def check_keys(name: str, value: object) -> None:
+    """Raises UserError unless all keys inside of a value are texts, as JSON has."""
+    for key in value if isinstance(value, Mapping) else ():
+        if not isinstance(key, str):
+            raise UserError(
+                f"{name} holds a dictionary with the key {key!r}; keys must be texts, "
+                f"as records keep no others: write {str(key)!r}."
+            )
+    if isinstance(value, (Mapping, list, tuple)):
+        for entry in value.values() if isinstance(value, Mapping) else value:
+            check_keys(name, entry)
 
 
 def whole(name: str, value: object, least: int = 1) -> int:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from dps_tf.core.cell import DENSE, Cell
-from dps_tf.core.errors import UserError, check_known, check_whole, is_whole
+from dps_tf.core.errors import UserError, check_keys, check_known, check_whole, is_whole
 from dps_tf.core.evaluation_steps import EvaluationSchedule
 from dps_tf.core.goal import Goal
 from dps_tf.core.race import RaceRule
@@ -71,6 +71,7 @@ class Pruning:
     def __post_init__(self) -> None:
         check_known("prunable", self.prunable, ("kernels", "kernels_and_biases"))
         check_whole("pruning.examples", self.examples, 0)
+        check_keys("pruning.arguments", self.arguments)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 from dps_tf.core.cell import checked_name
-from dps_tf.core.errors import UserError, check_known, check_whole
+from dps_tf.core.errors import UserError, check_keys, check_known, check_whole
 from dps_tf.core.evaluation_steps import EvaluationSchedule
 from dps_tf.core.goal import Goal
 from dps_tf.core.registry import SHARE, Argument, Reads, check_names, resolve
@@ -176,6 +176,7 @@ class Workload:
                     f"workload.{name} is {value!r}; it must be a dictionary, such as "
                     "{'width': 64}."
                 )
+            check_keys(f"workload.{name}", value)
         check_known("sequence", self.sequence, SEQUENCES)
         check_known("count", self.count, ("all", "feasible"))
         check_known("order", self.order, ("per_trial", "shared"))

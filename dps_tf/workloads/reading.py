@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import enum
 import importlib.resources
 import inspect
 import logging
@@ -177,7 +178,8 @@ def _literal(name: str, value: Any) -> str:
         text = ", ".join(_literal(name, entry) for entry in value)
         return f"({text},)" if isinstance(value, tuple) and value else f"[{text}]"
     is_finite = not isinstance(value, float) or math.isfinite(value)
-    if not isinstance(value, (str, int, float, type(None))) or not is_finite:
+    is_plain = isinstance(value, (str, int, float, type(None)))
+    if not is_plain or isinstance(value, enum.Enum) or not is_finite:
         raise UserError(
             f"{name} holds {value!r}; a gin file can hold finite numbers, texts, "
             "flags, None, and lists and dictionaries of such."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 import math
 import random
@@ -392,3 +393,39 @@ def test_a_selection_returns_zeros_and_ones(kind):
     candidates = sparsity.Candidates(scores, ["kernel"] * 2, None)
     with pytest.raises(UserError, match=f"{name!r} must return .* zeros and ones"):
         choose(name, candidates, 0.5, {})
+
+
+class Kind(str, enum.Enum):
+    RELU = "relu"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({1: 9}, "with the key 1; keys must be texts, .*: write '1'"),
+        ([{"a": ({None: 9},)}], "with the key None; .*: write 'None'"),
+        ({1: 9, "a": 2}, "with the key 1; "),
+        ({(1, 2): 9}, r"with the key \(1, 2\); "),
+        (Kind.RELU, "a gin file can hold"),
+        ({"1": 9, "a": [{}, 2]}, ""),
+    ],
+)
+@pytest.mark.parametrize("part", ["workload.network", "workload.dataset", "pruning"])
+def test_arguments_are_what_records_keep(value, said, part):
+    """JSON makes texts of keys: a builder would read others when it is run again."""
+
+    def ask():
+        return dps_tf.sweep(
+            "smoke/quickstart",
+            values={
+                "sweep.pruning": "@pruning()",
+                f"{part}{'.' if part == 'pruning' else '_'}arguments": {"of": value},
+            },
+        )
+
+    if not said:
+        ask()
+        return
+    with pytest.raises(UserError, match=f"^{part}.arguments holds .*{said}") as refusal:
+        ask()
+    assert "\n" not in str(refusal.value)
