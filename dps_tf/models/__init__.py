@@ -6,6 +6,7 @@ tf_keras model that outputs logits, so that losses and metrics have one form of 
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -145,14 +146,18 @@ def check_same(
     workload: Workload, input_shape: Sequence[int | None], classes: int
 ) -> None:
     """Raises UserError if two builds of a network differ, or their initial points."""
-    first, again = (build_for(workload, input_shape, classes) for _ in range(2))
+    # Replays build from records, which hold JSON.
+    recorded = json.loads(json.dumps(dict(workload.network_arguments), sort_keys=True))
+    first = build_for(workload, input_shape, classes)
+    again = build(workload.network, input_shape, classes, **recorded)
     same = structure_hash(first) == structure_hash(again)
     points = (initial_point(built, 0) for built in (first, again))
     if not (same and all(map(np.array_equal, *points))):
         raise UserError(
             f"network {workload.network!r} differs from build to build, as where NumPy "
-            "draws constants: its function has to give the same network each time, so "
-            "give its generator a fixed seed, or draw by an initializer."
+            "draws constants, or the order of a dictionary counts, or a tuple, which "
+            "no record keeps: its function has to give the same network each time, so "
+            "give its generator a fixed seed, draw by an initializer, or take lists."
         )
 
 

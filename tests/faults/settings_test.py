@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -285,6 +286,36 @@ def test_a_network_that_differs_from_build_to_build_is_refused(draw, refused, re
         return
     with pytest.raises(UserError, match="differs from build to build"):
         models.check_same(workload, *of_data)
+
+
+def stacked(input_shape, classes, sizes):
+    inputs = x = keras.layers.Input(input_shape)
+    for activation, size in sizes.items() if isinstance(sizes, dict) else [*sizes]:
+        x = keras.layers.Dense(size, activation=activation)(x)
+    return keras.Model(inputs, keras.layers.Dense(classes)(keras.layers.Flatten()(x)))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "refused"),
+    [
+        ({"relu": 3, "elu": 3}, True),
+        ({"elu": 3, "relu": 3}, False),
+        ((("relu", 3), ("elu", 3)), False),
+    ],
+)
+def test_arguments_are_read_as_records_keep_them(sizes, refused):
+    """A dictionary comes back from a record, and for scores, with its keys sorted."""
+    models.register("stacked", stacked)
+    arguments = {"network": "stacked", "network_arguments": {"sizes": sizes}}
+    dataset = Problem().dataset
+    check = functools.partial(
+        models.check_same, type("W", (), arguments), dataset.input_shape
+    )
+    if not refused:
+        check(dataset.classes)
+        return
+    with pytest.raises(UserError, match="order of a dictionary counts.*take lists"):
+        check(dataset.classes)
 
 
 @pytest.mark.parametrize("kind", [np.complex64, np.complex128, object, str])
