@@ -230,6 +230,14 @@ def _with_weights(inputs, classes):
     return layers.Dense(classes, weights=values)(inputs)
 
 
+def _padded(inputs, classes):
+    """Sets a table of 0 to one whose first row, of padding, is 0 too."""
+    layer = layers.Embedding(3, 64, embeddings_initializer="zeros")
+    outputs = layers.Dense(classes)(layers.Flatten()(layer(inputs)))
+    layer.set_weights([np.repeat([0.0, 1.0, 2.0], 64).reshape(3, 64)])
+    return outputs
+
+
 @pytest.mark.parametrize(
     ("built", "variable"),
     [
@@ -237,6 +245,7 @@ def _with_weights(inputs, classes):
         (_changed(_assigned), "kernel"),
         (_changed(lambda x: x.bias.assign_add([1.0, 0.0])), "bias"),
         (_with_weights, "kernel"),
+        (_padded, "embeddings"),
         (_changed(lambda x: None), ""),
     ],
 )
