@@ -29,6 +29,7 @@ from dps_tf.analysis.tables import (
     require,
     row_number,
     unit_of,
+    with_index,
 )
 from dps_tf.analysis.wording import and_list, number, p_text, with_interval
 from dps_tf.core import UserError, check_known, near_matches, printable
@@ -271,6 +272,7 @@ def curves_of_table(
     seed. Several runs give one row, their median; see `median_of_runs`.
     """
     require(frame, ("batch_size",), "of curves")
+    frame = with_index(frame)
     if "curve" in frame.columns:
         if frame["curve"].isna().any():
             row = row_number(frame, int(np.argmax(frame["curve"].isna())))

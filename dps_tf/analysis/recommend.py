@@ -41,6 +41,7 @@ from dps_tf.analysis.tables import (
     refuse_first,
     require,
     unit_of,
+    with_index,
 )
 from dps_tf.analysis.wording import interval, number, steps, with_interval
 from dps_tf.core import UserError, check_positive, whole
@@ -302,7 +303,7 @@ def recommend_curves(
     of one workload serves every curve; of several, `times_of` finds the times.
     """
     if step_times is not None:
-        step_times = checked_step_times(step_times)
+        step_times = with_index(checked_step_times(step_times))
     times = recorded if step_times is None else step_times
     serves_all = step_times is not None and len(curves_of_table(step_times)) == 1
     recommendations = {}

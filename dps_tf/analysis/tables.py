@@ -87,6 +87,12 @@ def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:
         raise UserError(f"the table {table} has two columns {column!r}: leave one.")
 
 
+def with_index(frame: pd.DataFrame) -> pd.DataFrame:
+    """Returns a table with columns in place of an index that has names."""
+    named = [n for n in frame.index.names if n is not None and n not in frame.columns]
+    return frame.reset_index(named) if named else frame
+
+
 def numbers(column: pd.Series) -> pd.Series:
     """Returns a column as float64, NaN where it holds no number.
 

@@ -334,6 +334,21 @@ def test_names_of_two_levels_are_told():
         fit_table(table)
 
 
+def test_an_index_with_a_name_is_a_column():
+    """pandas puts what it groups by there; the curves were one, without a word."""
+    every = [*range(len(TABLE))]
+    slower = TABLE.assign(curve="b", steps_to_result=TABLE["steps_to_result"] * 3)
+    table = pd.concat([TABLE[::2].assign(curve="a"), slower[1::2]])
+    indexed = table.set_index("curve")
+    assert [fit.curve for fit in fit_table(indexed).curves] == ["a", "b"]
+    assert predict(indexed, [48]).equals(predict(table, [48]))
+    kept = table.set_axis(pd.Index(every, name="curve"))  # beside a column of the name
+    assert [fit.curve for fit in fit_table(kept).curves] == ["a", "b"]
+    measured = times(unit="tokens").set_index("unit")
+    with pytest.raises(UserError, match="count .*, and of its step times tokens"):
+        recommend_curves(TABLE, measured, None, 1)
+
+
 def test_a_study_counts_once():
     """A table that was joined to itself would halve its intervals."""
     table = pd.DataFrame({"batch_size": SIZES, "steps_to_result": C1 / SIZES + C2})
