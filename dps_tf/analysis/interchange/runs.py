@@ -44,6 +44,8 @@ SPLITS = {
 _UNKNOWN_SPLIT = "logged"
 _OTHER_STEPS = re.compile("epoch|example|image|sample|sequence|token", re.IGNORECASE)
 _NUMBER = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?!\d|\.\d|[eE][-+]?\d)"
+_WHOLE = r"(?!,\d|[kKM](?![A-Za-z0-9]))"
+"""Before any text: no number goes on here, as 1k and 1,5 would."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,8 @@ def _told(pattern: str, name: str) -> dict[str, str]:
     """
     columns, ways = re.findall(r"\{([^{}]*)\}", pattern), []
     for lazy in ("", "?"):
-        whole = re.escape(pattern).replace(r"\*", f".*{lazy}")
+        whole = re.escape(pattern).replace(r"\}\*", rf"\}}{_WHOLE}\*")
+        whole = whole.replace(r"\*", f".*{lazy}")
         for column in columns:
             is_text = column in _TEXTS or is_axis(column)
             piece = f"([^/]+{lazy})" if is_text else f"({_NUMBER})"
