@@ -630,6 +630,18 @@ def test_joined_studies_keep_the_ends_of_their_own_ranges(tmp_path, least, most)
     assert join(parts[0]).trials.equals(join(parts[:1]).trials)
 
 
+def test_parts_of_a_joint_table_have_defaults_of_their_own(tmp_path):
+    rows = pd.DataFrame({"trial": 0, "step": [10], METRIC: 0.05})
+    cell = {"trial": 0, "workload": "w", "optimizer": "sgd"}
+    plain, told = (pd.DataFrame([{**cell, "batch_size": n}]) for n in (8, 16))
+    told = told.assign(status="COMPLETE", sparsity_method="snip", sparsity=0.5)
+    write_runs(join([Runs(plain, rows), Runs(told, rows)]), tmp_path / "s", GOAL)
+    found = load(tmp_path / "s").results
+    names = ["batch_size", "sparsity_method", "sparsity", "steps_to_result"]
+    expected = [[8, "none", 0, 10], [16, "snip", 0.5, 10]]
+    assert found[names].to_numpy().tolist() == expected
+
+
 def test_hidden_copies_of_tables_are_no_runs(tmp_path):
     for name in ("a.csv", ".ipynb_checkpoints/a-checkpoint.csv", ".a.csv"):
         path = tmp_path / ".home" / "runs" / name
@@ -884,6 +896,11 @@ def test_rows_that_may_not_be_runs_are_refused(tmp_path, first, rows, said):
         ("sgd_8_x", "{optimizer}_{batch_size}_*", ""),
         ("b8_lr1e-3_again", "b{batch_size}_lr{learning_rate}*", ""),
         ("8epochs", "{batch_size}e*", ""),
+        ("b8kernels", "b{batch_size}*", ""),
+        ("b8k", "b{batch_size}*", "no"),
+        ("b8K_again", "b{batch_size}*", "no"),
+        ("b8,192", "b{batch_size}*", "no"),
+        ("b8,192", "b{batch_size},*", ""),
         ("812", "{batch_size}{seed}", "no"),
         ("b-8", "*{batch_size}", "more than one"),
         ("a_b_8_9", "{optimizer}_{batch_size}*", "more than one"),

@@ -94,8 +94,7 @@ class Runs:
         if given.empty:
             raise UserError("the table of trials has no row: it must have one per run.")
         evaluations, notes = checked_evaluations(self.evaluations)
-        defaults = {n: x for n, x in DEFAULTS.items() if n not in given.columns}
-        given = given.assign(**defaults).fillna(dict.fromkeys(axes_of(given), ""))
+        given = _with_defaults(given).fillna(dict.fromkeys(axes_of(given), ""))
         last = evaluations.groupby("trial")["step"].max()
         if "steps" not in given.columns:
             given["steps"] = given["trial"].map(last).fillna(0)
@@ -117,6 +116,11 @@ class Runs:
                 )
             )
         return cells
+
+
+def _with_defaults(trials: pd.DataFrame) -> pd.DataFrame:
+    missing = {n: x for n, x in DEFAULTS.items() if n not in trials.columns}
+    return trials.assign(**missing)
 
 
 def _check_ends(trials: pd.DataFrame, last: pd.Series) -> None:
@@ -153,7 +157,8 @@ def join(parts: Runs | Iterable[Runs]) -> Runs:
         )
     trials, evaluations, first = [], [], 0
     for part in sets:
-        trials.append(part.trials.assign(trial=part.trials["trial"] + first))
+        own = _with_defaults(part.trials)
+        trials.append(own.assign(trial=own["trial"] + first))
         shifted = part.evaluations["trial"] + first
         evaluations.append(part.evaluations.assign(trial=shifted))
         first += int(part.trials["trial"].max()) + 1 if len(part.trials) else 0
