@@ -217,7 +217,8 @@ def test_missing_files_and_wrong_settings_are_refused(tmp_path):
     (tmp_path / "binary").write_bytes(bytes(range(128, 256)))
     with pytest.raises(UserError, match="not a CSV"):
         read_table(tmp_path / "binary")
-    with pytest.raises(UserError, match="level is 95"):
-        fit_table(table(), FitSettings(level=95.0))
+    for level in (95.0, "0.95"):
+        with pytest.raises(UserError, match=f"level is {level!r}"):
+            fit_table(table(), FitSettings(level=level))
     with pytest.raises(UserError, match="not a curve that can be fitted"):
         fit_table(table(), reference="sgd")

@@ -21,7 +21,7 @@ from dps_tf.analysis.law.integration import posteriors
 from dps_tf.analysis.law.likelihood import SCALE_FLOOR, Observations
 from dps_tf.analysis.law.posterior import Distribution, Posterior
 from dps_tf.analysis.tables import Floats
-from dps_tf.core import UserError
+from dps_tf.core import UserError, is_number
 
 Name = TypeVar("Name", bound=Hashable)
 """What names a curve: a text, or a value such as `core.Curve`."""
@@ -316,7 +316,7 @@ def _check(curves: Mapping[Name, Observations], level: float) -> None:
                 f"curve {name!r} has no steps-to-result that is more than a bound; "
                 "leave it out of the joint fit."
             )
-    if not 0 < level < 1:
+    if not (is_number(level) and 0 < level < 1):
         raise UserError(f"level is {level!r}; it must lie between 0 and 1.")
 
 
