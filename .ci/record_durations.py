@@ -1,10 +1,11 @@
 """Writes tests/durations.csv: what each test took, of those that take a while.
 
-    python .ci/record_durations.py .venv/tests.xml
+    python .ci/record_durations.py WHOLE.xml [FAST.xml]...
 
-after `CI=true launch/test` on a machine that does nothing else: without CI, the slow
-ones are not among them. By it `tests/conftest.py` tells slow tests, and which files to
-begin with.
+WHOLE.xml is `.venv/tests.xml` after `CI=true launch/test` on a machine that does nothing
+else. FAST.xml is the same file after `launch/test --fast`: there a test pays for what its
+file shares, which a slow one has paid for before it otherwise. `tests/conftest.py` tells
+by the table which tests are slow, and which files to begin with.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ LEAST_SECONDS = 0.2
 FILE = Path(__file__).parents[1] / "tests" / "durations.csv"
 
 
-def durations(report: ElementTree.ElementTree) -> list[tuple[str, float]]:
-    """Returns test and seconds of what took LEAST_SECONDS or more, in order."""
-    found = [
-        (f"{case.get('classname')}.{case.get('name')}", float(case.get("time", 0)))
-        for case in report.iter("testcase")
-    ]
-    return sorted(pair for pair in found if pair[1] >= LEAST_SECONDS)
+def durations(reports: list[str]) -> dict[str, float]:
+    """Returns the most seconds of each test that took LEAST_SECONDS or more."""
+    found: dict[str, float] = {}
+    for report in reports:
+        for case in ElementTree.parse(report).iter("testcase"):
+            test = f"{case.get('classname')}.{case.get('name')}"
+            seconds = float(case.get("time", 0))
+            if seconds >= max(LEAST_SECONDS, found.get(test, 0)):
+                found[test] = seconds
+    return found
 
 
 def main() -> None:
-    """Writes the table of a JUnit file, the only argument."""
-    found = durations(ElementTree.parse(sys.argv[1]))
+    """Writes the table of the JUnit files that are its arguments."""
+    found = sorted(durations(sys.argv[1:]).items())
     with FILE.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["test", "seconds"])

@@ -65,9 +65,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     One intra-op thread: bits depend on it. Four virtual CPUs, so that the code for
     several devices runs everywhere. A sweep collects garbage after each cell: that does
     not look through what was imported, which would take longer than a small study.
+    Python's own collections, made while graphs are traced, take a tenth of the tests.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(200_000)
     if "tensorflow" not in sys.modules:
         return
     import tensorflow as tf

@@ -202,6 +202,7 @@ def _main(descriptor: int, modules: Sequence[str]) -> None:
     """Takes orders, and becomes each program that is ordered in a fork of its own."""
     _import(modules)
     gc.freeze()  # Forks share these objects while nobody counts them anew.
+    gc.set_threshold(200_000)  # As in the processes of the tests.
     listener = socket.socket(fileno=descriptor)
     places = [listener, listener.accept()[0]]
     while len(places) > 1:
