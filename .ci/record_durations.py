@@ -2,10 +2,11 @@
 
     python .ci/record_durations.py WHOLE.xml [FAST.xml]...
 
-WHOLE.xml is `.venv/tests.xml` after `CI=true launch/test` on a machine that does nothing
-else. FAST.xml is the same file after `launch/test --fast`: there a test pays for what its
-file shares, which a slow one has paid for before it otherwise. `tests/conftest.py` tells
-by the table which tests are slow, and which files to begin with.
+WHOLE.xml is `.venv/tests.xml` after `CI=true launch/test` on a machine that does
+nothing else. FAST.xml is the same file after `launch/test --fast`: there a test pays
+for what its file shares, which otherwise a slow one has paid for before it.
+`tests/conftest.py` tells by the table which tests are slow, and which files to begin
+with.
 """
 
 from __future__ import annotations
