@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import cProfile
 import datetime
 import logging
 import os
+import pstats
 import random
 import secrets
 import sys
@@ -96,6 +98,18 @@ def test_a_method_that_prunes_may_time_itself():
     told = "reads time.time, .* by time.perf_counter"
     with pytest.raises(UserError, match=told), arguments_alone(may_time=True):
         np.random.default_rng(int(time.time()))
+
+
+def test_a_profiler_goes_on_afterwards():
+    def after():
+        return None
+
+    with cProfile.Profile() as profiler:
+        with arguments_alone():
+            pass
+        after()
+    seen = {name for _, _, name in pstats.Stats(profiler).stats}
+    assert "after" in seen and sys.getprofile() is None
 
 
 def test_an_error_inside_is_raised_as_it_is():
