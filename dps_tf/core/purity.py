@@ -8,6 +8,7 @@ import os
 import random
 import site
 import sys
+import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -22,6 +23,10 @@ _THROUGH = {"_collections_abc", "abc", "calendar", "collections", "datetime", "o
 _THROUGH |= {"random", "secrets", "threading", "uuid"}
 """Modules of Python through which own code reads; the rest, as `logging`, may."""
 _INSTALLED = tuple(f"{path}{os.sep}" for path in site.getsitepackages())
+_READS = {name for name in dir(time) + dir(random.Random) if name[0] != "_"}
+_READS |= {"UuidCreate", "generate_time_safe", "getpid", "getppid"}
+_READS |= {"now", "today", "urandom", "utcnow"}
+"""Names of the functions of C that read."""
 _DURATIONS = {"monotonic", "perf_counter", "process_time", "thread_time"}
 _NOISE = "random numbers of the system, as a generator without a seed does"
 _GENERATORS = np.random.Generator, np.random.RandomState, np.random.BitGenerator
@@ -43,13 +48,17 @@ def arguments_alone(*, may_time: bool = False) -> Iterator[None]:
     seeded: set[int] = set()
 
     def look(frame: FrameType, event: str, called: Any) -> None:
+        # Millions of events a graph: nearly all end here.
         name = ""
         if event == "call":
-            name = _entered(frame)
-        elif event == "c_call":
+            if not frame.f_code.co_filename.startswith(_INSTALLED):
+                name = _entered(frame)
+        elif event == "c_call" and called.__name__ in _READS:
             name = _called(frame, called, seeded)
+        if not name:
+            return
         is_duration = name.removeprefix("time.").removesuffix("_ns") in _DURATIONS
-        at = _own(frame) if name and not (may_time and is_duration) else None
+        at = None if may_time and is_duration else _own(frame)
         # NumPy's RandomState reads it before it takes the seed that is given.
         if at is not None and (
             name != _NOISE or "RandomState" not in at.f_code.co_names
