@@ -15,6 +15,7 @@ _OPTIONAL = ("jax", "matplotlib", "IPython")
 
 TensorFlow Lite converts models of JAX; Keras plots, and shows what it plots.
 """
+_BACKEND = "KERAS_BACKEND"
 _IN_COMMAND = False
 
 
@@ -46,9 +47,13 @@ def import_tensorflow(*, in_command: bool = False) -> None:
 def quick_imports() -> Iterator[None]:
     """Imports collect no garbage, and in a command they find none of `_OPTIONAL`.
 
-    To be used while no other thread imports. Outside a command, where a program of the
-    user goes on, imports find what they would.
+    Nor do they ask for the backend of Keras 3 that the user has set. To be used while
+    no other thread imports. Outside a command, where a program of the user goes on,
+    imports find what they would.
     """
+    backend = os.environ.get(_BACKEND)
+    if _IN_COMMAND:
+        os.environ[_BACKEND] = "tensorflow"
     hidden = [name for name in _OPTIONAL if _IN_COMMAND and name not in sys.modules]
     is_collecting = gc.isenabled()
     gc.disable()  # Each of many passes would look through all that is imported.
@@ -58,6 +63,9 @@ def quick_imports() -> Iterator[None]:
     finally:
         for name in hidden:
             del sys.modules[name]
+        if _IN_COMMAND:
+            del os.environ[_BACKEND]
+            os.environ |= {} if backend is None else {_BACKEND: backend}
         if is_collecting:
             gc.enable()
 

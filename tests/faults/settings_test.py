@@ -189,7 +189,7 @@ def test_python_without_docstrings_is_one_sentence(program, tmp_path):
 KERAS_JSON = {
     "floatx": "float64",
     "epsilon": 0.1,
-    "backend": "tensorflow",
+    "backend": "jax",
     "image_data_format": "channels_first",
 }
 VARIABLES = {"PYTHONHASHSEED": "3", "LC_ALL": "de_DE.UTF-8", "TZ": "Asia/Tokyo"}
