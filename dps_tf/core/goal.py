@@ -19,6 +19,7 @@ from dps_tf.core.errors import UserError, check_whole, is_number
 _LEAST_SINGLE, _MOST_SINGLE = (
     float(number) for number in (np.finfo(np.float32).tiny, np.finfo(np.float32).max)
 )
+_SINGLE_UNIT = float(np.finfo(np.float32).eps)
 _COMPARISONS: dict[tuple[str, bool], tuple[str, Callable[[Any, float], Any]]] = {
     ("minimize", True): ("<=", operator.le),
     ("minimize", False): ("<", operator.lt),
@@ -31,13 +32,15 @@ _NAMES = (
     ("maximize", math.inf, "bleu|psnr"),
     ("minimize", 1.0, r"classification_error|top_?\d+_error"),
     ("minimize", math.inf, "loss|error|error_rate|mse|rmse|mae|wer|cer|nll"),
-    ("minimize", math.inf, r"cross_?entropy|perplexity|ppl|bits_per_[a-z]+"),
+    ("minimize", math.inf, r"cross_?entropy|perplexity|ppl|bits_per_(?!s$|sec)[a-z]+"),
 )
 """Direction, largest value, and the words at the end of a metric's name that tell."""
 _TURNED = re.compile(
     r"^_|(^\d+|(^|_)(neg|negat\w+|flipped|(one_?)?minus|inv|inverse|inverted|reciprocal|"
     r"no|non|not|without|anti|complement|drop|gap|lost|missed))_|_(of|in|to)_"
-    r"|(^|_)(loss|error)_(.*_)?(" + "|".join(n[2] for n in _NAMES[:3]) + ")$"
+    r"|(^|_)(loss|error|std|var|variance|chance)_(.*_)?("
+    + "|".join(n[2] for n in _NAMES[:3])
+    + ")$"
 )
 """Names that speak of less of a metric, as loss_of_accuracy, 100-acc and -loss do."""
 
@@ -158,8 +161,11 @@ class Goal:
                 f"goal.in_a_row is {self.in_a_row} and goal.mean_of is {self.mean_of}: "
                 "leave one of them at 1."
             )
-        # The decimals that are meant: float(np.float32(0.7)) is 0.699999988.
-        object.__setattr__(self, "threshold", float(str(self.threshold)))
+        # The decimals that are meant: float(np.float32(0.7)) is 0.699999988. NumPy's
+        # str() would round them to 12 digits where a program asks for legacy printing.
+        is_array = isinstance(self.threshold, np.floating)
+        text = (np.format_float_scientific if is_array else str)(self.threshold)
+        object.__setattr__(self, "threshold", float(text))
         direction = direction_of(self.metric, self.direction)
         object.__setattr__(self, "direction", direction)
 
@@ -237,12 +243,20 @@ class Goal:
         """Returns the mean of `mean_of` values, or arrays of values, the oldest first.
 
         Where it differs from the threshold by rounding alone, it is the threshold: the
-        mean of 0.1, 0.1 and 0.1 is 0.1.
+        mean of 0.1, 0.1 and 0.1 is 0.1, and so is the mean of 0.05 and 0.15 in single
+        precision.
         """
         # Python's sum() rounds otherwise from 3.12 on. Rounding of values, threshold,
         # sum and quotient together is at most (mean_of + 2) eps / 2 times the mean.
         mean = functools.reduce(operator.add, recent) / self.mean_of
-        rounding = sys.float_info.epsilon * sum(map(abs, recent))
+        total = sum(map(abs, recent))
+        rounding = sys.float_info.epsilon * total
+        # Logs of others round each value to single precision, half a unit at most.
+        with np.errstate(over="ignore", invalid="ignore"):
+            are_single = np.all([x == np.float32(x) for x in recent], axis=0)
+        rounding = np.where(
+            are_single, _SINGLE_UNIT / 2 * total / self.mean_of, rounding
+        )
         return np.where(abs(mean - self.threshold) < rounding, self.threshold, mean)
 
     def is_stricter_than(self, other: Goal) -> bool:

@@ -103,6 +103,30 @@ def test_a_goal_of_decimals_is_met_by_its_float32(tmp_path, source):
     assert (row["bracket_low"], row["steps_to_result"]) == (10, 20)
 
 
+@pytest.mark.parametrize(
+    ("metric", "threshold", "values", "met"),
+    [
+        (METRIC, 0.1, (0.05, 0.15), True),
+        (METRIC, 0.1, (0.05, 0.15 + 3e-8), False),
+        ("validation/accuracy", 0.8, (0.7, 0.9, 0.8), True),
+        ("validation/accuracy", 0.8, (0.7, 0.9, 0.8 - 3e-7), False),
+    ],
+)
+def test_a_mean_of_float32_meets_the_decimals_that_it_is_of(
+    metric, threshold, values, met
+):
+    goal = Goal(metric, threshold, mean_of=len(values))
+    assert goal.is_met([float(np.float32(value)) for value in values]) == met
+
+
+def test_a_threshold_keeps_its_digits_whatever_is_printed():
+    with np.printoptions(legacy="1.13"):
+        thresholds = [
+            Goal(METRIC, kind(1 / 3)).threshold for kind in (float, np.double)
+        ]
+    assert thresholds == [1 / 3, 1 / 3]
+
+
 @pytest.mark.parametrize("threshold", np.random.default_rng(0).random(20).round(3))
 def test_the_neighbours_of_a_float32_do_not_meet_an_equal_goal(threshold):
     single = np.float32(threshold)
@@ -150,6 +174,7 @@ def test_a_metric_in_percent_meets_no_goal_on_a_share(tmp_path, metric, values):
         *("loss_auc", "test_error_top_1_accuracy", "distance_to_f1"),
         *("-loss", "- log loss", "\u2212mse", "~acc", "!error", "_loss", "(1-acc)"),
         *("100-acc", "100 - accuracy_percent", "no_error", "without_error"),
+        *("std_accuracy", "var_acc", "chance_accuracy", "bits_per_second"),
         *(f"{x}_{y}" for x in ("fpr", "time") for y in ("at_95_recall", "for_f1")),
         *(f"epochs{x}{y}" for x in ("_until_", " before ") for y in ("acc", "psnr")),
     ],
@@ -285,6 +310,8 @@ def test_a_metric_by_epochs_beside_others_by_updates_is_named(
     [
         ("error_val", METRIC),  # add_scalars of PyTorch
         ("error/val", METRIC),  # of tensorboardX
+        ("error_val/top1", "logged/error_val_top1"),  # a slash in a part's name
+        ("eval_holdout", "validation/holdout_error"),  # a named one of an estimator
         ("eval", METRIC),  # of TensorFlow's estimators
         ("validation", METRIC),
         ("error_ema", "logged/error_ema"),
@@ -293,7 +320,7 @@ def test_a_metric_by_epochs_beside_others_by_updates_is_named(
 def test_folders_that_a_writer_makes_are_one_run(tmp_path, below, metric):
     logs = tmp_path / "logs"
     for name in ("one", "two"):
-        write_log(logs / name / "tfevents.1")
+        write_log(logs / name / "tfevents.1", [(10, 0.1)], "rate")
         write_log(logs / name / below / "tfevents.1", [(10, 0.4), (20, 0.1)], "error")
     runs = from_tensorboard(logs, batch_size=8)
     assert runs.trials.index.tolist() == ["one", "two"]

@@ -125,13 +125,17 @@ def _place(place: Path, folders: Mapping[Path, _Folder]) -> tuple[Path, str]:
     for tag in tags if len(tags) == 1 else ():
         # add_scalars(tag, {part: value}), of PyTorch or of tensorboardX.
         start, outer = f"{tag.replace('/', '_')}_", place.parents[tag.count("/") + 1 :]
-        if above in folders and parts[-1].startswith(start):
-            return above, parts[-1].removeprefix(start)
+        owner = next((folder for folder in place.parents if folder in folders), place)
+        below = place.relative_to(owner).as_posix()  # a part's name may have a slash
+        if below.startswith(start):
+            return owner, below.removeprefix(start)
         if outer and outer[0] in folders and place.parent == outer[0] / tag:
             return outer[0], parts[-1]
     is_summary = own.columns and len(own.values) <= 1 and above in folders
     if is_summary and folders[above].values:
         return above, _HPARAMS
+    if parts[-1].startswith("eval_") and above in folders and folders[above].values:
+        return above, parts[-1]  # a named evaluation of TensorFlow's Estimator
     told = {split for tag in tags if (split := split_of(tag))}
     # A folder `test` whose tags name other splits is a run of that name.
     is_run = above not in folders and told - {SPLITS.get(parts[-1].lower())}
@@ -151,7 +155,8 @@ def _run(name: str, parts: Sequence[tuple[str, _Folder]]) -> Run:
         columns |= found.columns
         for step, row in found.values.items() if part != _HPARAMS else ():
             for tag, number in row.items():
-                name_of = f"{part}/{tag}" if part in SPLITS else f"{tag}_{part}"
+                is_split = part in SPLITS or part.startswith("eval_")
+                name_of = f"{part}/{tag}" if is_split else f"{tag}_{part}"
                 # A tag that names its split is not of the folder's.
                 is_named = not part or (part in SPLITS and split_of(tag))
                 values[step][tag if is_named else name_of] = number
