@@ -152,6 +152,14 @@ def test_a_history_whose_batches_are_no_updates_is_refused(keras, cause):
         from_keras({"a": history}, batch_size=4)
 
 
+def test_a_history_of_a_model_compiled_again_is_named():
+    model = model_of(keras3, keras3.optimizers.SGD(0.1, gradient_accumulation_steps=2))
+    history = model.fit(X, Y, 4, validation_data=(X, Y), verbose=0)
+    model.compile("sgd", "mse")
+    [note] = from_keras({"a": history}, batch_size=4).notes
+    assert "made 0 updates (compiled again): each K* is too large if" in note
+
+
 @KERAS
 def test_updates_between_two_fits_are_not_passed_over(keras):
     model = model_of(keras)

@@ -567,7 +567,12 @@ def _run_of_keras(name: str, history: Any, every: Container[int]) -> Run:
         )
     # The last fit, which may go on from an earlier one.
     is_less = made > batches and getattr(history.model, "history", None) is history
-    note = f"{note}: each K* is too small if a batch had several." * is_less
+    if optimizer is not None and batches and not made:
+        note = (
+            f"{note} (compiled again): each K* is too large if it accumulated batches."
+        )
+    else:
+        note = f"{note}: each K* is too small if a batch had several." * is_less
     validated = [epoch for epoch in epochs if epoch + 1 in every]
     columns = {}
     for column, values in history.history.items():
