@@ -311,6 +311,7 @@ def test_a_metric_by_epochs_beside_others_by_updates_is_named(
         ("error_val", METRIC),  # add_scalars of PyTorch
         ("error/val", METRIC),  # of tensorboardX
         ("error_val/top1", "logged/error_val_top1"),  # a slash in a part's name
+        ("error_eval_it", "logged/error_eval_it"),
         ("eval_holdout", "validation/holdout_error"),  # a named one of an estimator
         ("eval", METRIC),  # of TensorFlow's estimators
         ("validation", METRIC),

@@ -135,7 +135,7 @@ def _place(place: Path, folders: Mapping[Path, _Folder]) -> tuple[Path, str]:
     if is_summary and folders[above].values:
         return above, _HPARAMS
     if parts[-1].startswith("eval_") and above in folders and folders[above].values:
-        return above, parts[-1]  # a named evaluation of TensorFlow's Estimator
+        return above, f"{parts[-1]}/"  # a named evaluation of TensorFlow's Estimator
     told = {split for tag in tags if (split := split_of(tag))}
     # A folder `test` whose tags name other splits is a run of that name.
     is_run = above not in folders and told - {SPLITS.get(parts[-1].lower())}
@@ -155,7 +155,7 @@ def _run(name: str, parts: Sequence[tuple[str, _Folder]]) -> Run:
         columns |= found.columns
         for step, row in found.values.items() if part != _HPARAMS else ():
             for tag, number in row.items():
-                is_split = part in SPLITS or part.startswith("eval_")
+                is_split = part in SPLITS or part.endswith("/")
                 name_of = f"{part}/{tag}" if is_split else f"{tag}_{part}"
                 # A tag that names its split is not of the folder's.
                 is_named = not part or (part in SPLITS and split_of(tag))
