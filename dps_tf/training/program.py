@@ -100,6 +100,7 @@ class Task:
             it with the masks of a trial, if any.
         objective: loss and metrics.
         is_own: whether any of these is code of a user's own.
+        is_seen: whether another program has traced this code of a user's own before.
     """
 
     network: Callable[[], keras.Model]
@@ -109,6 +110,7 @@ class Task:
     gradual: Callable[[keras.Model], Gradual] | None = None
     objective: Objective = field(default_factory=objectives.build)
     is_own: bool = False
+    is_seen: bool = False
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,9 @@ class Program:
         self._loop = loop(step, self._replicas, self._batches, operations)
         self._views: weakref.WeakSet[Packed] = weakref.WeakSet()
         self.traces = 0
-        with arguments_alone() if task.is_own else contextlib.nullcontext():
+        # To look doubles the time of a trace.
+        looks = task.is_own and not task.is_seen
+        with arguments_alone() if looks else contextlib.nullcontext():
             self._trace()
 
     def _check_labels(self, task: Task) -> None:

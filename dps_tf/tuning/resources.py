@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import psutil
 import tensorflow as tf
@@ -198,6 +199,7 @@ class Resources:
             if programs and (len(programs) + 1) * needed > self.memory_limit:
                 break
             programs.append(program)
+            task = replace(task, is_seen=True)
         # The others are let go: they are large.
         self._latest = kind, [p for p in programs if p.takes_any_batch]
         return programs

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
 
 import dps_tf
 from dps_tf import data
+from dps_tf.training import program
+from dps_tf.tuning import own_code
 from dps_tf.tuning.resources import Resources
 
 
@@ -60,3 +63,19 @@ def test_cells_of_another_kind_are_not(machine, values):
     (first, _), (_, other) = studies(), studies(**values)
     ours, _, theirs, _ = networks(machine, first, other)
     assert theirs is not ours
+
+
+def test_own_code_is_looked_at_by_the_first_slot_alone(machine, monkeypatch):
+    looked = []
+
+    @contextlib.contextmanager
+    def look():
+        looked.append(True)
+        yield
+
+    monkeypatch.setattr(program, "arguments_alone", look)
+    monkeypatch.setattr(own_code, "is_own", lambda study, dataset: True)
+    batch_norm = {"workload.network": "mlp_batch_norm"}
+    first, second = networks(machine, studies(**batch_norm)[0])
+    assert first is not second
+    assert looked == [True]
