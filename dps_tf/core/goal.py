@@ -243,7 +243,7 @@ class Goal:
         """Returns the mean of `mean_of` values, or arrays of values, the oldest first.
 
         Where it differs from the threshold by rounding alone, it is the threshold: the
-        mean of 0.1, 0.1 and 0.1 is 0.1, and so is the mean of 0.05 and 0.15 in single
+        mean of 0.1, 0.1 and 0.1 is 0.1. So is the mean of 0.05 and 0.15 in single
         precision.
         """
         # Python's sum() rounds otherwise from 3.12 on. Rounding of values, threshold,
