@@ -65,7 +65,8 @@ def quick_imports() -> Iterator[None]:
             del sys.modules[name]
         if _IN_COMMAND:
             del os.environ[_BACKEND]
-            os.environ |= {} if backend is None else {_BACKEND: backend}
+            if backend is not None:
+                os.environ[_BACKEND] = backend
         if is_collecting:
             gc.enable()
 

@@ -47,15 +47,17 @@ def check_whole(name: str, value: object, least: int = 1) -> None:
 
 def check_keys(name: str, value: object) -> None:
     """Raises UserError unless all keys inside of a value are texts, as JSON has."""
-    for key in value if isinstance(value, Mapping) else ():
-        if not isinstance(key, str):
-            raise UserError(
-                f"{name} holds a dictionary with the key {key!r}; keys must be texts, "
-                f"as records keep no others: write {str(key)!r}."
-            )
-    if isinstance(value, (Mapping, list, tuple)):
-        for entry in value.values() if isinstance(value, Mapping) else value:
-            check_keys(name, entry)
+    entries = value if isinstance(value, (list, tuple)) else ()
+    if isinstance(value, Mapping):
+        entries = tuple(value.values())
+        for key in value:
+            if not isinstance(key, str):
+                raise UserError(
+                    f"{name} holds a dictionary with the key {key!r}; keys must be "
+                    f"texts, as records keep no others: write {str(key)!r}."
+                )
+    for entry in entries:
+        check_keys(name, entry)
 
 
 def whole(name: str, value: object, least: int = 1) -> int:
