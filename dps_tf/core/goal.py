@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import math
 import operator
@@ -32,28 +33,35 @@ _NAMES = (
     ("maximize", math.inf, "bleu|psnr"),
     ("minimize", 1.0, r"classification_error|top_?\d+_error"),
     ("minimize", math.inf, "loss|error|error_rate|mse|rmse|mae|wer|cer|nll"),
-    ("minimize", math.inf, r"cross_?entropy|perplexity|ppl|bits_per_(?!s$|sec)[a-z]+"),
+    ("minimize", math.inf, "cross_?entropy|perplexity|ppl"),
+    ("minimize", math.inf, "bits_per_(byte|char|character|dim|pixel|token|word)"),
 )
 """Direction, largest value, and the words at the end of a metric's name that tell."""
-_TURNED = re.compile(
-    r"^_|(^\d+|(^|_)(neg|negat\w+|flipped|(one_?)?minus|inv|inverse|inverted|reciprocal|"
-    r"no|non|not|without|anti|complement|drop|gap|lost|missed))_|_(of|in|to)_"
-    r"|(^|_)(loss|error|std|var|variance|chance)_(.*_)?("
-    + "|".join(n[2] for n in _NAMES[:3])
-    + ")$"
+_USUAL = ("classification_error", "cross_entropy", "accuracy", "mean_squared_error")
+_BEFORE = "|".join(
+    (
+        "train|training|val|valid|validation|dev|test|eval|evaluation|held_?out|logged",
+        "metric|metrics|epoch|step|batch|final|last|best|worst|main|overall|total",
+        "mean|avg|average|median|macro|micro|weighted|balanced|running|smoothed|ema",
+        "classification|regression|reconstruction|categorical|sparse|binary|class|label",
+        "digit|token|word|character|char|phoneme|sentence|sequence|image|pixel|per",
+        "squared|absolute|root|log|logarithmic|percentage|relative|normalized",
+        r"huber|hinge|focal|ctc|mlm|lm|l1|l2|top_?(\d+|k)",
+    )
 )
-"""Names that speak of less of a metric, as loss_of_accuracy, 100-acc and -loss do."""
+"""Words before them that turn no direction. Of any other name the direction is asked:
+nobody can list what a name may do to a metric, as `1-acc` and `gap_to_loss` do."""
 
 
 @functools.cache
 def _told_by(metric: str) -> tuple[str, float]:
     """Returns the direction that the name of a metric tells, or "", and its maximum."""
-    name = re.sub(r"[^a-z0-9]+", "_", metric.rpartition("/")[2].lower())
-    # What is measured comes first: of fpr_at_95_recall the fpr.
-    plain = re.split("_(at|until|before|for)_", name.removesuffix("_percent"))[0]
-    for direction, most, words in () if _TURNED.search(name) else _NAMES:
-        if re.fullmatch(rf"(.*_)?({words})", plain):
-            return direction, math.inf if name.endswith("_percent") else most
+    # One separator at a time: a second one may be a sign.
+    name = re.sub("[/. -]", "_", metric.lower().replace("@", "_at_"))
+    plain = name.removesuffix("_percent")
+    for direction, most, words in _NAMES:
+        if re.fullmatch(rf"(({_BEFORE})_)*({words})(_at_(\d+|k))?", plain):
+            return direction, most if plain == name else math.inf
     return "", math.inf
 
 
@@ -87,9 +95,13 @@ def direction_of(metric: str, given: str = "", stated: str = "") -> str:
         )
     direction = given or stated or told
     if not direction:
+        split, slash, name = metric.rpartition("/")
+        near = difflib.get_close_matches(name, _USUAL, n=1, cutoff=0.85)
+        meant = f" (did you mean {split + slash + near[0]!r}?)" if near else ""
         raise UserError(
             f"the direction of a goal on {metric} is missing, and the name does not "
-            "tell whether larger is better: give direction 'minimize' or 'maximize'."
+            "tell whether larger is better: give direction 'minimize' or 'maximize'"
+            f"{meant}."
         )
     return direction
 

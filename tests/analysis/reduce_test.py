@@ -190,8 +190,9 @@ def test_columns_start_with_those_of_the_result_table():
 
 def test_unknown_metric_names_the_near_ones():
     made = random_truth(np.random.default_rng(0))
+    goal = Goal("validation/clasification_error", 0.1, "minimize")
     with pytest.raises(UserError, match="validation/classification_error"):
-        results(*tables(made), Goal("validation/clasification_error", 0.1))
+        results(*tables(made), goal)
 
 
 def test_metric_that_was_never_recorded_is_refused():

@@ -112,8 +112,11 @@ def test_goal_comes_back_from_json(goal):
         (Goal(ERROR, 0.02, inclusive=False), f"{ERROR} < 0.02"),
         (Goal("validation/accuracy", 0.9), "validation/accuracy >= 0.9"),
         (Goal("a/b", 1, "maximize", False), "a/b > 1.0"),
-        (Goal("a/loss", 0.2, in_a_row=2), "a/loss <= 0.2 at 2 evaluations in a row"),
-        (Goal("a/loss", 0.2, mean_of=3), "a/loss <= 0.2, mean of 3"),
+        (
+            Goal("val/loss", 0.2, in_a_row=2),
+            "val/loss <= 0.2 at 2 evaluations in a row",
+        ),
+        (Goal("val/loss", 0.2, mean_of=3), "val/loss <= 0.2, mean of 3"),
     ],
 )
 def test_goal_reads_as_it_compares(goal, text):
@@ -206,7 +209,7 @@ def test_impossible_windows_are_refused(change, message):
         ("test/top_5_accuracy", "maximize"),
         ("validation/macro_average_precision", "maximize"),
         ("validation/r_squared", "maximize"),
-        ("accuracy/loss", "minimize"),
+        ("val/recall@5", "maximize"),
         ("validation/Top-1 Acc", "maximize"),
         ("validation/word_error_rate", "minimize"),
         ("validation/accuracy_percent", "maximize"),
@@ -229,15 +232,15 @@ def test_a_direction_that_no_name_tells_is_asked_for(name):
 
 def test_a_source_states_a_direction_and_a_user_agrees_or_is_told():
     for name, stated in (("score", "maximize"), ("f1", "maximize"), ("q", "minimize")):
-        assert direction_of(f"a/{name}", stated=stated) == stated
-        assert direction_of(f"a/{name}", stated, stated) == stated
+        assert direction_of(f"val/{name}", stated=stated) == stated
+        assert direction_of(f"val/{name}", stated, stated) == stated
     with pytest.raises(UserError, match="'minimize', and its source states 'maximize'"):
-        direction_of("a/f1", "minimize", "maximize")
+        direction_of("val/f1", "minimize", "maximize")
     # Optuna's studies minimize unless told otherwise, whatever is reported.
-    with pytest.raises(UserError, match="by its name a/f1 is to maximize: give the"):
-        direction_of("a/f1", stated="minimize")
+    with pytest.raises(UserError, match="by its name val/f1 is to maximize: give the"):
+        direction_of("val/f1", stated="minimize")
     for direction in ("minimize", "maximize"):
-        assert direction_of("a/f1", direction, "minimize") == direction
+        assert direction_of("val/f1", direction, "minimize") == direction
 
 
 @pytest.mark.parametrize("name", ["accuracy", "top_5_error", "f1_score", "r_squared"])

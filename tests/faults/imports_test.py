@@ -173,6 +173,8 @@ def test_a_metric_in_percent_meets_no_goal_on_a_share(tmp_path, metric, values):
         *("loss_of_accuracy", "drop_in_accuracy", "error_of_psnr", "gap_accuracy"),
         *("loss_auc", "test_error_top_1_accuracy", "distance_to_f1"),
         *("-loss", "- log loss", "\u2212mse", "~acc", "!error", "_loss", "(1-acc)"),
+        *("one-accuracy", "false_recall", "forgetting_accuracy", "val__loss", "acc-1"),
+        *("accuracy_at_95_error", "loss/1", "task 2 loss", "mse^-1", "LOSS!"),
         *("100-acc", "100 - accuracy_percent", "no_error", "without_error"),
         *("std_accuracy", "var_acc", "chance_accuracy", "bits_per_second"),
         *(f"{x}_{y}" for x in ("fpr", "time") for y in ("at_95_recall", "for_f1")),
@@ -182,6 +184,8 @@ def test_a_metric_in_percent_meets_no_goal_on_a_share(tmp_path, metric, values):
 def test_a_turned_metric_is_asked_for_its_direction(name):
     with pytest.raises(UserError, match="give direction"):
         Goal(f"validation/{name}", 0.1)
+    with pytest.raises(UserError, match="give direction"):
+        Goal(f"{name}/loss", 0.1)
 
 
 # TensorBoard
