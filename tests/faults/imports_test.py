@@ -310,6 +310,30 @@ def test_a_metric_by_epochs_beside_others_by_updates_is_named(
 
 
 @pytest.mark.parametrize(
+    ("interval_of", "is_said"),
+    [
+        (lambda size: 5 * size, True),  # five updates, counted by examples
+        (lambda size: 1000, False),
+        (lambda size: 5, False),
+        (lambda size: 10_000 // size, False),  # epochs
+        (lambda size: 10_000 // size * size, False),
+    ],
+)
+def test_steps_that_may_count_examples_are_named(tmp_path, interval_of, is_said):
+    rows = [
+        f"b{size},{size},{interval_of(size) * n},{0.5 if n < 3 else 0.05}"
+        for size in (8, 24, 40)
+        for n in range(1, 5)
+    ]
+    text = "\n".join(["run,batch_size,step,val_error", *rows, ""])
+    (tmp_path / "runs.csv").write_text(text)
+    lines: list[str] = []
+    write_runs(from_rows(tmp_path), tmp_path / "sweep", GOAL, lines.append)
+    said = [line for line in lines if "5 times the batch size" in line]
+    assert len(said) == is_said
+
+
+@pytest.mark.parametrize(
     ("below", "metric"),
     [
         ("error_val", METRIC),  # add_scalars of PyTorch

@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -112,7 +113,7 @@ def write_runs(
     by_name = runs.trials["trial"] if runs.trials.index.name == "run" else pd.Series()
     names = {number: str(name) for name, number in by_name.items()}
     by_cell = runs.by_cell()
-    for note in by_cell[0].notes:
+    for note in (*by_cell[0].notes, *_examples_for_steps(by_cell)):
         progress(f"note: {note}")
     for cell in by_cell:
         finite = _finite(cell, goal, progress)
@@ -137,6 +138,20 @@ def _counters(evaluations: pd.DataFrame, metric: str) -> Iterator[str]:
         yield (
             f"{metric} of trial {trial} ends at step {last[trial]}, and other metrics "
             f"at {end[trial]}: if its steps count epochs, give updates."
+        )
+
+
+def _examples_for_steps(cells: Sequence[Runs]) -> Iterator[str]:
+    """Yields a note if steps are the same multiples of every batch size."""
+    unit: dict[int, int] = {}
+    for cell in cells:
+        size, steps = int(cell.trials["batch_size"].iloc[0]), cell.evaluations["step"]
+        unit[size] = math.gcd(unit.get(size, 0), *map(int, steps))
+    times, *others = (every / size for size, every in unit.items())
+    if others and {times} == {*others} and times.is_integer() and times:
+        yield (
+            f"at each of {len(unit)} batch sizes steps are multiples of {times:.0f} "
+            "times the batch size: if they count examples, divide them by it."
         )
 
 
