@@ -107,6 +107,7 @@ def draw(folder: Path = HERE) -> style.Figure:
     """Returns the figure: a row for each data set, a column for each optimizer."""
     measured = tables(folder)
     line_styles = style.sequential_styles(f"{s:g}" for s in SPARSITIES)
+    seeds: set[int] = set()
     with style.styled():
         figure = style.new_figure(11.4, 0.4 + 3.4 * len(measured))
         axes = small_axes(figure, 3 * len(measured), 3)
@@ -129,6 +130,7 @@ def draw(folder: Path = HERE) -> style.Figure:
                     continue
                 rows, lines = curves_by_sparsity(of_panel, fits)
                 draw_steps_to_result(axis, rows, lines, line_styles)
+                seeds.update(lines["seeds"])
             drawn = [axis.get_ylim() for axis in of_row if axis.has_data()]
             ends = {"xlim": (0.75 * sizes[0], 1.3 * sizes[-1])}
             for axis in of_row:
@@ -137,6 +139,7 @@ def draw(folder: Path = HERE) -> style.Figure:
         handles = style.curve_handles(
             {f"sparsity {s}": line_style for s, line_style in line_styles.items()}
         )
+        handles += style.band_handles(seeds)
         style.legend_below(figure, handles, columns=len(handles))
     return figure
 

@@ -53,7 +53,11 @@ PLOT_ROWS = two_curves(
 LINE = pd.DataFrame(
     {"curve": "a", "batch_size": [4.0, 64.0], "steps": [900.0, 90.0]}
 ).assign(
-    low=[800.0, np.nan], high=[1000.0, np.nan], further_low=700.0, further_high=1e3
+    low=[800.0, np.nan],
+    high=[1000.0, np.nan],
+    further_low=700.0,
+    further_high=1e3,
+    seeds=1,
 )
 REGIMES = {
     name: Ends(0.2, 4.0, 64.0, critical, 8.0, None, is_flat)
@@ -239,6 +243,20 @@ def test_bounds_are_hollow_and_exact_points_are_filled():
     ]
     assert faces.count("white") == 2
     assert STYLES["a"].color in faces
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_band_without_the_luck_of_seeds_is_hatched_and_named(seeds):
+    with style.styled():
+        axis = style.new_figure(4, 3).subplots()
+        drawing.draw_steps_to_result(axis, PLOT_ROWS, LINE.assign(seeds=seeds), STYLES)
+        [handle] = style.band_handles([seeds, seeds])
+    [band] = axis.collections[:1]
+    assert bool(band.get_hatch()) == bool(handle.get_hatch()) == (seeds == 1)
+    assert (band.get_facecolor().size > 0) == (seeds > 1)
+    assert (
+        handle.get_label() == f"band of {'one seed' if seeds == 1 else 'several seeds'}"
+    )
 
 
 def test_repeats_have_whiskers_from_the_least_to_the_greatest():

@@ -219,7 +219,10 @@ def _curve(
     if len(fit):
         ends = ["batch_size", "low", "high", "steps", "further_low", "further_high"]
         source = ColumnDataSource(fit[ends].to_dict("list"))
-        band = {"source": source, "fill_alpha": 0.12, **shared}
+        band: dict[str, Any] = {"source": source, "fill_alpha": 0.12, **shared}
+        if fit["seeds"].iloc[0] == 1:
+            band |= {"fill_alpha": 0.0, "hatch_pattern": "/", "hatch_alpha": 0.3}
+            band |= {"hatch_color": line_style.color, "hatch_scale": 8}
         plot.varea("batch_size", "low", "high", **band)
         plot.line("batch_size", "steps", source=source, line_width=2, **shared)
         for end in ("further_low", "further_high"):

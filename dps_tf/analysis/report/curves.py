@@ -393,8 +393,9 @@ def _several(cell: pd.DataFrame) -> tuple[float, float, float, str] | None:
 def fit_lines(rows: pd.DataFrame, fits: Mapping[Curve, LawFit]) -> pd.DataFrame:
     """Returns the fits of the curves of plotted rows on a grid of their batch sizes.
 
-    Columns: curve, batch_size, steps, low and high (ends of the fit's interval),
-    further_low and further_high (of K* of a further study).
+    Columns: curve, seeds (number of studies behind it), batch_size, steps, low and high
+    (ends of the fit's interval), further_low and further_high (of K* of a further
+    study).
     """
     tables = []
     for key, points in by_curve(rows).items():
@@ -407,8 +408,8 @@ def fit_lines(rows: pd.DataFrame, fits: Mapping[Curve, LawFit]) -> pd.DataFrame:
         table = pd.DataFrame({"batch_size": grid, "steps": fit.steps(grid)})
         table = table.assign(curve=points["curve"].iloc[0], low=low, high=high)
         ends = {"further_low": further_low, "further_high": further_high}
-        tables.append(table.assign(**ends))
-    columns = ["batch_size", "steps", "curve", "low", "high"]
+        tables.append(table.assign(**ends, seeds=fit.observations.seeds))
+    columns = ["batch_size", "steps", "curve", "low", "high", "seeds"]
     empty = pd.DataFrame(columns=[*columns, "further_low", "further_high"])
     return pd.concat(tables) if tables else empty
 

@@ -111,7 +111,7 @@ def _line(
     if fit.empty:
         return
     sizes = fit["batch_size"]
-    band = {"color": color, "alpha": 0.12, "linewidth": 0}
+    band = style.band_style(color, int(fit["seeds"].iloc[0]))
     axis.fill_between(sizes, fit["low"], fit["high"], **band)
     axis.plot(sizes, fit["steps"], **marks)
     for end in ("further_low", "further_high"):

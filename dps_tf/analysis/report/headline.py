@@ -147,6 +147,8 @@ def _handles(curves: Curves, beside: pd.DataFrame) -> list[Any]:
         handles.append(style.line_handle("fit of c1/B + c2", color=style.MUTED))
         further: dict[str, Any] = {"color": style.MUTED, "linewidth": 0.6}
         handles.append(style.line_handle("a further study, 95 %", **further))
+        seeds = [fit.observations.seeds for fit in curves.fits.values()]
+        handles += style.band_handles(seeds)
     if (curves.plot_rows["bound"] != "").any():
         hollow = style.mark_style(LineStyle(style.MUTED, "o", "-"), hollow=True)
         handles.append(style.line_handle("only a bound is known", **hollow))

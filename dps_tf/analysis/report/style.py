@@ -250,6 +250,24 @@ def line_style_of(line_styles: Mapping[str, LineStyle], name: object) -> LineSty
     return line_styles.get(str(name), LineStyle(MUTED, "o", "-"))
 
 
+def band_style(color: str, seeds: int) -> dict[str, Any]:
+    """Returns the keywords of a fit's band: hatched if it lacks the luck of seeds."""
+    if seeds > 1:
+        return {"color": color, "alpha": 0.12, "linewidth": 0}
+    return {"facecolor": "none", "edgecolor": color, "alpha": 0.35, "hatch": "////"}
+
+
+def band_handles(seeds: Iterable[int]) -> list[Any]:
+    """Returns an entry of a legend for each kind of band, by the numbers of seeds."""
+    return [
+        patch_handle(
+            f"band of {'one seed' if number == 1 else 'several seeds'}",
+            **band_style(MUTED, number),
+        )
+        for number in sorted({min(number, 2) for number in seeds})
+    ]
+
+
 def line_handle(label: str, **style: Any) -> Any:
     """Returns an entry of a legend that shows a line or a marker."""
     return Line2D([], [], **style, label=label)
