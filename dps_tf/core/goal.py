@@ -176,7 +176,7 @@ class Goal:
         # The decimals that are meant: float(np.float32(0.7)) is 0.699999988. NumPy's
         # str() would round them to 12 digits where a program asks for legacy printing.
         is_of_numpy = isinstance(self.threshold, np.floating)
-        text = (np.format_float_scientific if is_of_numpy else str)(self.threshold)
+        text = (np.format_float_scientific if is_of_numpy else float)(self.threshold)
         object.__setattr__(self, "threshold", float(text))
         direction = direction_of(self.metric, self.direction)
         object.__setattr__(self, "direction", direction)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -78,19 +78,7 @@ class Source:
     split_hashes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "labels"):
-            value = getattr(self, name)
-            if not (hasattr(value, "dtype") and getattr(value, "shape", None)):
-                raise UserError(
-                    f"the {name} of a Source are {type(value).__name__} and no array "
-                    "with a row for each example: write a tf.data.Dataset or a "
-                    "generator once, by data.stored_once."
-                )
-            if 0 in value.shape[1:]:
-                raise UserError(
-                    f"the {name} of a Source are of shape {list(value.shape)}, without "
-                    "a number in an example: give at least one."
-                )
+        _check_arrays(self.inputs, self.labels)
 
     def examples(
         self, indices: np.ndarray | None = None, split: Given | None = None
@@ -101,6 +89,7 @@ class Source:
         """
         own = split() if callable(split) else split
         inputs, labels = (self.inputs, self.labels) if own is None else own
+        _check_arrays(inputs, labels)
         if len(inputs) != len(labels):
             raise UserError(
                 f"a set has {len(inputs)} inputs and {len(labels)} labels: give one of "
@@ -111,6 +100,24 @@ class Source:
             _taken(inputs, indices, self.preprocess, "inputs"),
             _taken(labels, indices, None, "labels"),
         )
+
+
+def _check_arrays(*arrays: Any) -> None:
+    """Raises UserError unless inputs and labels are arrays with a row per example."""
+    for name, value in zip(("inputs", "labels"), arrays, strict=True):
+        # Rows of others go by labels (pandas), in order (h5py), or one by one (tf).
+        is_array = isinstance(value, np.ndarray | DecodedRows | MappedRows)
+        if not (is_array and value.shape):
+            raise UserError(
+                f"the {name} of a Source are {type(value).__name__} and no array with "
+                "a row for each example: give numpy.asarray of them, or write a "
+                "tf.data.Dataset or a generator once, by data.stored_once."
+            )
+        if 0 in value.shape[1:]:
+            raise UserError(
+                f"the {name} of a Source are of shape {list(value.shape)}, without a "
+                "number in an example: give at least one."
+            )
 
 
 def _taken(

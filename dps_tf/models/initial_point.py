@@ -61,6 +61,15 @@ def _checksum(variable: tf.Variable) -> int:
 
 def check_drawn(name: str, model: keras.Model) -> None:
     """Raises UserError if values were set in a network, as trials draw their own."""
+    for layer in model._flatten_layers():
+        # These variables are made in a graph, and `set_weights` changes what they did.
+        if getattr(layer, "is_adapted", False) and layer.weights:
+            raise UserError(
+                f"layer {layer.name!r} ({type(layer).__name__}) of network {name!r} "
+                "holds what `adapt` computes of data, and every trial makes its "
+                "network anew: give the layer these values as arguments, or change the "
+                "examples by the data set's `preprocess`."
+            )
     for variable in model.weights:
         began = getattr(variable, _BEGAN, None)
         if began is not None and began != _checksum(variable):
@@ -88,27 +97,15 @@ def initial_point(model: keras.Model, seed: int) -> list[np.ndarray]:
         noted = getattr(variable, _NOTED, None)
         initializer = initializers.get(id(variable), noted)
         if initializer is None:
-            raise UserError(_without_initializer(model, variable))
+            raise UserError(
+                f"variable {variable.name!r} of model {model.name!r} has no "
+                "initializer: make it by `self.add_weight(...)` inside of the function "
+                "that builds the network, so that every trial can draw its own values"
+            )
         # 31 bits: stateless random operations take the seed as an int32.
         own_seed = derive_seed(seed, position, "initial_point") % 2**31
         point.append(_draw(initializer, own_seed, variable))
     return point
-
-
-def _without_initializer(model: keras.Model, variable: tf.Variable) -> str:
-    for layer in model._flatten_layers():
-        if hasattr(layer, "adapt") and any(w is variable for w in layer.weights):
-            return (
-                f"layer {layer.name!r} ({type(layer).__name__}) of model "
-                f"{model.name!r} holds what `adapt` computes of data, and every trial "
-                "makes its network anew: give the layer these values as arguments, or "
-                "change the examples by the data set's `preprocess`."
-            )
-    return (
-        f"variable {variable.name!r} of model {model.name!r} has no initializer: make "
-        "it by `self.add_weight(...)` inside of the function that builds the network, "
-        "so that every trial can draw its own values"
-    )
 
 
 def _initializers(model: keras.Model) -> dict[int, keras.initializers.Initializer]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -294,3 +296,23 @@ def test_what_is_stored_are_pairs(example, tmp_path):
 def test_examples_without_a_number_are_refused(shape):
     with pytest.raises(UserError, match="inputs of a Source are of shape .*without"):
         data.Source(np.zeros(shape, np.float32), np.arange(8) % 2, 2, 2)
+
+
+@pytest.mark.parametrize("part", ["inputs", "labels", "given_test"])
+@pytest.mark.parametrize("kind", ["pandas", "tensor", "h5py"])
+def test_what_does_not_have_rows_by_their_place_is_refused(tmp_path, kind, part):
+    held = arrays()["inputs"][:, 0, 0], arrays()["labels"]
+    shuffled = np.random.default_rng(0).permutation(COUNT)
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        made = {
+            "pandas": lambda array: pd.Series(array, shuffled),
+            "tensor": tf.constant,
+            "h5py": lambda array: file.create_dataset("rows", data=array),
+        }[kind]
+        given = dict(zip(("inputs", "labels"), held, strict=True))
+        if part == "given_test":
+            given |= {part: (held[0], made(held[1])), "options": {"test": "given"}}
+        else:
+            given[part] = made(given[part])
+        with pytest.raises(UserError, match=r"of a Source are .* numpy\.asarray"):
+            loaded(**given)

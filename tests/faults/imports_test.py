@@ -10,6 +10,7 @@ import math
 import types
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -1056,3 +1057,7 @@ def test_epochs_of_validation_are_whole(every):
     with pytest.raises(UserError, match="validation_freq is .* epochs") as refusal:
         from_keras({"a": history_of([1], [0.5])}, batch_size=8, validation_freq=every)
     check_sentence(refusal.value)
+
+
+def test_a_goal_is_any_real_number():
+    assert Goal(METRIC, Fraction(1, 10)).reaches(0.1)

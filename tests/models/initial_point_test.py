@@ -126,11 +126,15 @@ class InitialPointTest(tf.test.TestCase, parameterized.TestCase):
             models.initial_point(model, 0)
 
     def test_statistics_of_data_are_no_weights(self):
-        layer = keras.layers.Normalization(name="normal")
-        layer.adapt(np.arange(6.0).reshape(3, 2))
-        model = keras.Sequential([keras.Input((2,)), layer, keras.layers.Dense(2)])
+        def adapted(input_shape, classes):
+            layer = keras.layers.Normalization(name="normal")
+            layer.adapt(np.arange(6.0).reshape(3, 2))
+            first = keras.Input(input_shape)
+            return keras.Model(first, keras.layers.Dense(classes)(layer(first)))
+
+        models.register("adapted", adapted)
         with self.assertRaisesRegex(UserError, "'normal' .*`adapt`.*as arguments"):
-            models.initial_point(model, 0)
+            models.build("adapted", [2], 2)
         given = keras.layers.Normalization(mean=[2.0, 3.0], variance=[2.7, 2.7])
         model = keras.Sequential([keras.Input((2,)), given, keras.layers.Dense(2)])
         self.assertLen(models.initial_point(model, 0), 2)
