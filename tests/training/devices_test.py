@@ -17,8 +17,6 @@ from dps_tf.training import Program
 from tests.training import problems
 from tests.training.problems import PROBLEMS, Problem, error_of, same_bits, shared
 
-GOAL = Goal("validation/classification_error", 0.12)
-
 
 def masked(problem: Problem, program: Program) -> list[np.ndarray]:
     """Loads a trial before its first step, half of it pruned; returns its masks."""
@@ -36,33 +34,33 @@ def masked(problem: Problem, program: Program) -> list[np.ndarray]:
 
 
 @functools.cache
-def on_one_device(problem: Problem):
+def on_one_device(problem: Problem, **arguments):
     """Losses, evaluations and last state, trained once for all strategies."""
-    program = shared(problem)
+    program = shared(problem, **arguments)
     masked(problem, program)
-    return *problem.curve(program, 50, 10), program.read()
+    return *problem.curve(program, 48, 8), program.read()
 
 
 class CurveTestCase(tf.test.TestCase, parameterized.TestCase):
-    def assert_same_curve(self, problem: Problem, program: Program) -> None:
-        losses, evaluations, state = on_one_device(problem)
+    def assert_same_curve(self, problem: Problem, program: Program, **arguments):
+        losses, evaluations, state = on_one_device(problem, **arguments)
         masked(problem, program)
-        other_losses, others = problem.curve(program, 50, 10)
+        other_losses, others = problem.curve(program, 48, 8)
         self.assertAllClose(losses, other_losses, rtol=0, atol=1e-5)
         for found, other in zip(evaluations, others, strict=True):
             self.assertEqual(error_of(found), error_of(other))
+            self.assertEqual(found.is_bound, other.is_bound)
             self.assertAllClose(found.loss_sum, other.loss_sum, rtol=1e-5)
         self.assertEqual(program.traces, 1)
         for array, other in zip(state.arrays, program.read().arrays, strict=True):
-            self.assertAllClose(array, other, rtol=1e-3, atol=1e-4)
-            self.assertAllEqual(array == 0, other == 0)
+            if array.dtype == np.float32:  # ranks of losses round
+                self.assertAllClose(array, other, rtol=1e-3, atol=1e-4)
+                self.assertAllEqual(array == 0, other == 0)
 
 
 @pytest.mark.multi_device
 class DevicesTest(CurveTestCase):
-    @parameterized.parameters(
-        ("mlp", 2), ("simple_cnn", 2), ("batch_norm", 4), ("transformer", 2)
-    )
+    @parameterized.parameters(("mlp", 2), ("images", 4), ("sequences", 2))
     def test_data_split_over_replicas(self, name, replicas):
         self.assert_same_curve(PROBLEMS[name], shared(PROBLEMS[name], replicas))
 
@@ -70,12 +68,11 @@ class DevicesTest(CurveTestCase):
         problem = PROBLEMS["mlp"]
         program = problem.program(problems.mirrored(1))
         masked(problem, program)
-        problem.curve(program, 50, 10)
+        problem.curve(program, 48, 8)
         self.assertTrue(same_bits(program.read(), on_one_device(problem)[-1]))
 
-    @parameterized.parameters("mlp", "batch_norm")
-    def test_bits_of_replicas_do_not_depend_on_slices_or_turns(self, name):
-        problem, program = PROBLEMS[name], shared(PROBLEMS[name], 2)
+    def test_bits_of_replicas_do_not_depend_on_slices_or_turns(self):
+        problem, program = PROBLEMS["images"], shared(PROBLEMS["images"], 4)
         states = []
         for length in (24, 6):
             masked(problem, program)
@@ -90,42 +87,35 @@ class DevicesTest(CurveTestCase):
         self.assertTrue(same_bits(*states))
 
     def test_trial_moves_between_one_device_and_several(self):
-        problem = PROBLEMS["batch_norm"]
-        one, two = shared(problem), shared(problem, 2)
+        problem = PROBLEMS["images"]
+        one, four = shared(problem), shared(problem, 4)
         problem.begin(one)
         losses, _ = problem.curve(one, 20, 10)
-        problem.begin(two)
-        two.advance(problem.order(0, 10))
-        one.load(two.read(), problem.point)
+        problem.begin(four)
+        four.advance(problem.order(0, 10))
+        one.load(four.read(), problem.point)
         self.assertAllClose(one.advance(problem.order(10, 10)).loss, losses[1], 1e-5)
 
-    @parameterized.parameters(False, True)
-    def test_evaluation_that_stops_at_the_goal(self, jit_compile):
-        problem = PROBLEMS["mlp"]
-        one = shared(problem, goal=GOAL)
-        two = problem.program(problems.mirrored(2), goal=GOAL, jit_compile=jit_compile)
-        for program in (one, two):
-            problem.begin(program)
-        for found, other in zip(
-            problem.curve(one, 40, 10)[1], problem.curve(two, 40, 10)[1], strict=True
-        ):
-            self.assertEqual(error_of(found), error_of(other))
-            self.assertEqual(found.is_bound, other.is_bound)
+    @parameterized.parameters(("mlp", 0.175, False), ("images", 0.7, True))
+    def test_evaluation_that_stops_at_the_goal(self, name, threshold, jit_compile):
+        """With XLA around the gradients of each replica, or without."""
+        problem = PROBLEMS[name]
+        goal = Goal("validation/classification_error", threshold)
+        strategy = problems.mirrored(2)
+        program = problem.program(strategy, goal=goal, jit_compile=jit_compile)
+        self.assert_same_curve(problem, program, goal=goal)
+        bounds = {each.is_bound for each in on_one_device(problem, goal=goal)[1]}
+        self.assertEqual(bounds, {False, True})
 
     def test_step_of_divergence(self):
-        problem = Problem(optimizer="momentum")
+        problem = PROBLEMS["mlp"]
         found = []
-        for program in (problem.program(), problem.program(problems.mirrored(2))):
+        for program in (shared(problem), shared(problem, 2)):
             problem.begin(program, learning_rate=1e12)
             advance = program.advance(problem.order(0, 500))
             self.assertTrue(advance.diverged)
             found.append(advance.steps)
         self.assertEqual(*found)
-
-    def test_xla_around_the_gradients_of_replicas(self):
-        problem = PROBLEMS["batch_norm"]
-        program = problem.program(problems.mirrored(2), jit_compile=True)
-        self.assert_same_curve(problem, program)
 
     @parameterized.parameters((2, 7), (4, 6), (4, 2))
     def test_batch_that_replicas_cannot_share_is_refused(self, replicas, batch_size):
@@ -148,9 +138,7 @@ class GhostBatchesTest(tf.test.TestCase, parameterized.TestCase):
             batch_size=batch_size,
         )
 
-    @parameterized.parameters(
-        (4, 64, 32, False), (4, 64, 32, True), (2, 48, 16, False), (2, 8, 8, False)
-    )
+    @parameterized.parameters((4, 64, 32, True), (2, 48, 16, False), (2, 8, 8, False))
     def test_batch_whose_shares_ghosts_do_not_divide(
         self, replicas, batch_size, ghost, jit_compile
     ):
@@ -169,7 +157,6 @@ class GhostBatchesTest(tf.test.TestCase, parameterized.TestCase):
         found = []
         for ghost, strategy in (
             (None, problems.one_device()),
-            (100, problems.one_device()),
             (100, problems.mirrored(1)),
         ):
             problem = self.problem(ghost)
@@ -177,8 +164,7 @@ class GhostBatchesTest(tf.test.TestCase, parameterized.TestCase):
             problem.begin(program)
             problem.curve(program, 10, 10)
             found.append(program.read())
-        self.assertTrue(same_bits(found[0], found[1]))
-        self.assertTrue(same_bits(found[0], found[2]))
+        self.assertTrue(same_bits(*found))
 
     def test_share_of_a_size_that_is_known_only_when_it_comes(self):
         strategy = problems.mirrored(2)
@@ -208,7 +194,7 @@ class GhostBatchesTest(tf.test.TestCase, parameterized.TestCase):
 class XlaTest(CurveTestCase):
     """The whole slice under XLA: loop, gather, masks, update; what a TPU does."""
 
-    @parameterized.parameters("mlp", "simple_cnn", "batch_norm")
+    @parameterized.parameters("mlp", "images")
     def test_whole_slice_under_xla(self, name):
         problem = PROBLEMS[name]
         self.assert_same_curve(problem, shared(problem, jit_compile=True))
@@ -217,7 +203,7 @@ class XlaTest(CurveTestCase):
         problem = PROBLEMS["mlp"]
         program, states = shared(problem, jit_compile=True), []
         with mock.patch.object(program, "_run", wraps=program._run) as run:
-            for lengths in ((7,), (1, 2, 4), (3, 3, 1)):
+            for lengths in ((7,), (1, 6), (5, 1, 1)):
                 masked(problem, program)
                 step = 0
                 for length in lengths:
@@ -227,4 +213,4 @@ class XlaTest(CurveTestCase):
                 states.append(program.read())
         self.assertTrue(all(same_bits(states[0], state) for state in states))
         shapes = {call.args[-1].shape for call in run.call_args_list}
-        self.assertEqual(shapes, {(n, 16) for n in (1, 2, 4, 8)})
+        self.assertEqual(shapes, {(n, 16) for n in (1, 8)})
