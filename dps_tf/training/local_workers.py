@@ -91,7 +91,7 @@ class LocalWorkers:
         self, state: State, batch: Callable[..., Examples], trial: Trial
     ) -> tuple[State, tf.Tensor]:
         """Makes one update of each worker of a replica; returns also the mean loss."""
-        length = tf.cast(trial.point["local_steps"], tf.int64)
+        length = _round(trial)
         begins = tf.equal(state.step % length, 0)
         arrays, count = self._arrays(state), float(self._count)
         rows = [
@@ -128,13 +128,17 @@ class LocalWorkers:
         loss = of_replica.summed(loss)
         return state._replace(step=state.step + 1, workers=rows), loss
 
-    def shown(self, state: State) -> State:
+    def shown(self, own: tuple[State, Trial]) -> State:
         """Returns the state with weights and slots that are means, and all rows."""
-        rows = state.workers
+        (state, trial), rows = own, own[0].workers
         if self._turns < self._count:
             rows = of_replica.summed([self._own(row) for row in rows])
-        state = self._state(state, self._means(state.workers))
-        return state._replace(workers=rows)
+        # Between rounds they are already, and may round otherwise when added up anew.
+        are_means = tf.equal(state.step % _round(trial), 0)
+        means = self._means(state.workers)
+        for i, average in enumerate(self._arrays(state)[: self._averaged]):
+            means[i] = tf.where(are_means, average, means[i])
+        return self._state(state, means)._replace(workers=rows)
 
     def _first(self) -> tf.Tensor:
         """Returns the number of the first worker of a replica."""
@@ -150,3 +154,8 @@ class LocalWorkers:
     def _means(self, rows: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         sums = [tf.reduce_sum(self._own(own), axis=0) for own in rows]
         return [total / float(self._count) for total in of_replica.summed(sums)]
+
+
+def _round(trial: Trial) -> tf.Tensor:
+    """Returns the number of steps of a round, int64 []."""
+    return tf.cast(trial.point["local_steps"], tf.int64)

@@ -329,7 +329,9 @@ class Loop:
             parallel_iterations=1,
         )
         shown = getattr(self._step, "shown", None)
-        return states if shown is None else run(shown, states), done, loss
+        if shown is not None:
+            states = run(shown, list(zip(states, trials, strict=True)))
+        return states, done, loss
 
 
 def _here(function: Callable[..., Any], own: Sequence[Any], *values: Any) -> list[Any]:
