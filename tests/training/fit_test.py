@@ -15,7 +15,7 @@ from dps_tf.training import StepsToResult
 from dps_tf.training import strategy as strategies
 from dps_tf.training.evaluation import Evaluation
 from tests.training import problems
-from tests.training.problems import Problem
+from tests.training.problems import SMALL, Convolution, Problem
 
 STEPS = 50
 NEVER = Goal("validation/classification_error", 0.0, inclusive=False)
@@ -92,35 +92,25 @@ class FitTest(tf.test.TestCase, parameterized.TestCase):
             )
         self.assertLess(losses[-1], losses[0])
 
-    @parameterized.parameters("nesterov", "adam", "muon")
-    def test_package_optimizer_on_a_schedule(self, name):
+    @parameterized.parameters(("digits", "nesterov", 5), ("images", "muon", STEPS))
+    def test_package_optimizer_on_a_schedule(self, data, name, epochs):
+        """However many epochs Keras makes of the steps."""
         problem = digits(name, "linear")
+        if data == "images":
+            problem = Convolution(problems.images(), "", name, "linear")
+        found = fitted(problem, packaged(problem), epochs=epochs)
+        self.assert_curve_of_slice(problem, found)
+
+    def test_a_transformer(self):
+        problem = Problem(
+            problems.sequences(), "tiny_transformer", "momentum", arguments=SMALL
+        )
         self.assert_curve_of_slice(problem, fitted(problem, packaged(problem)))
 
     def test_stock_optimizer_at_constant_rate(self):
         problem = digits("adam")
         stock = keras.optimizers.Adam(**problems.POINTS["adam"])
         self.assert_curve_of_slice(problem, fitted(problem, stock))
-
-    def test_epochs_of_keras_change_nothing(self):
-        problem = digits("sgd")
-        callback = fitted(problem, packaged(problem), epochs=STEPS)
-        self.assert_curve_of_slice(problem, callback)
-
-    @parameterized.parameters(
-        ("simple_cnn", "images16"),
-        ("mlp_batch_norm", "digits"),
-        ("tiny_transformer", "sequences"),
-    )
-    def test_other_networks(self, network, data):
-        dataset = {
-            "images16": lambda: problems.images(side=16),
-            "digits": lambda: problems.DIGITS,
-            "sequences": problems.sequences,
-        }[data]()
-        arguments = problems.SMALL if network == "tiny_transformer" else {}
-        problem = Problem(dataset, network, "momentum", arguments=arguments)
-        self.assert_curve_of_slice(problem, fitted(problem, packaged(problem)))
 
     @pytest.mark.multi_device
     def test_fit_under_a_mirrored_strategy(self):
