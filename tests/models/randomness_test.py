@@ -52,15 +52,14 @@ class DrawsTest(tf.test.TestCase, parameterized.TestCase):
                 found[row], np.uint32(expected[:6]).astype(np.int64).astype(np.int32)
             )
 
-    @parameterized.product(
-        shape=[(), (1,), (3,), (5, 2), (4, 4)],
-        replicas=[2, 4, 8],
-        width=[8, 16, 32],
-        static=[True, False],
+    @parameterized.parameters(
+        *(
+            (shape, width, (i + j) % 2 == 0)
+            for i, shape in enumerate([(), (1,), (3,), (5, 2), (4, 4)])
+            for j, width in enumerate([8, 16, 32])
+        )
     )
-    def test_replicas_draw_their_part_of_the_batch(
-        self, shape, replicas, width, static
-    ):
+    def test_replicas_draw_their_part_of_the_batch(self, shape, width, static):
         def draw(first: int, examples: int):
             asked = [examples, *shape]
             if not static:
@@ -68,9 +67,10 @@ class DrawsTest(tf.test.TestCase, parameterized.TestCase):
             return draws(first=first, examples=examples).bits("x", asked, width)
 
         whole = tf.function(draw)(0, 8)
-        share = 8 // replicas
-        parts = [draw(share * replica, share) for replica in range(replicas)]
-        self.assertAllEqual(whole, tf.concat(parts, 0))
+        for replicas in (2, 4, 8):
+            share = 8 // replicas
+            parts = [draw(share * replica, share) for replica in range(replicas)]
+            self.assertAllEqual(whole, tf.concat(parts, 0))
 
     def test_positions_of_sequences_belong_to_their_example(self):
         """As inside TimeDistributed, which folds time into the batch."""
@@ -150,9 +150,6 @@ STOCK = {
     "brightness": lambda: layers.RandomBrightness(0.5, value_range=(0, 1)),
     "lstm": lambda: keras.Sequential(
         [layers.Reshape([8, 24]), layers.LSTM(5, dropout=0.3, recurrent_dropout=0.3)]
-    ),
-    "gru": lambda: keras.Sequential(
-        [layers.Reshape([8, 24]), layers.GRU(5, dropout=0.3, recurrent_dropout=0.3)]
     ),
     "time_distributed": lambda: layers.TimeDistributed(layers.Dropout(0.5)),
 }

@@ -133,7 +133,7 @@ def test_network_for_any_length_gives_the_logits_of_one_for_that_length(name):
     unknown = tf.function(
         anyone, input_signature=[tf.TensorSpec([None, None], "int32")]
     )
-    for length in (1, 7, 300):
+    for length in (1, 30):
         fixed = models.build(name, (length,), 20, **arguments)
         fixed.set_weights(anyone.get_weights())
         tokens = np.random.default_rng(length).integers(0, 20, (3, length), np.int32)

@@ -241,20 +241,24 @@ class MetaparametersTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class KerasTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters(*optim.OPTIMIZERS.names())
-    def test_fit_and_serialization(self, name):
+    @parameterized.parameters("sgd", "soap", "schedule_free_adamw")
+    def test_fit(self, name):
         model = keras.Sequential([keras.layers.Dense(1, input_shape=(2,))])
         model.compile(ready(name, "linear"), "mse")
         model.fit(np.ones((8, 2)), np.ones((8, 1)), batch_size=4, verbose=0)
         self.assertEqual(int(model.optimizer.iterations), 2)
-        config = keras.optimizers.serialize(model.optimizer)
-        again = keras.optimizers.deserialize(config)
-        self.assertIs(type(again), type(model.optimizer))
+
+    @parameterized.parameters(*optim.OPTIMIZERS.names())
+    def test_serialization(self, name):
+        optimizer = ready(name, "linear")
+        again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+        self.assertIs(type(again), type(optimizer))
+        self.assertEqual(again.rule.rule, optimizer.rule.rule)
         self.assertEqual(again.rule.schedule, "linear")
 
 
 class StrategyTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters(*optim.OPTIMIZERS.names())
+    @parameterized.parameters("sgd", "adam", "muon", "soap", "schedule_free_adamw")
     def test_two_replicas_give_the_weights_of_one_device(self, name):
         devices = tf.config.list_logical_devices("CPU")
         if len(devices) < 2:

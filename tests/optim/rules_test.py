@@ -180,7 +180,7 @@ class OptaxTest(tf.test.TestCase, parameterized.TestCase):
         expected = schedule_free_eval_params(state, params)
         self.assertAllClose(evaluated, expected, rtol=1e-5, atol=2e-6)
 
-    @parameterized.parameters((4, 4), (3, 7), (9, 2))
+    @parameterized.parameters((3, 7), (9, 2))
     def test_newton_schulz(self, rows, columns):
         matrix = np.random.default_rng(2).normal(size=(rows, columns))
         matrix = matrix.astype(np.float32)

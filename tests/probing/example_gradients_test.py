@@ -11,6 +11,7 @@ from dps_tf import models, objectives
 from dps_tf.data import Examples, load
 from dps_tf.objectives.losses import cross_entropy
 from dps_tf.probing import ExampleGradients
+from tests.training.problems import sequences, successors
 
 
 class ExampleGradientsTest(parameterized.TestCase, tf.test.TestCase):
@@ -90,11 +91,8 @@ class ExampleGradientsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(gradients.traces, 1)
 
     def test_sequences_count_as_examples_and_their_positions_are_averaged(self):
-        data = load("synthetic_tokens", examples=24, length=4, vocabulary=5)
-        self.build = functools.partial(
-            models.build, "tiny_transformer", (4,), 5, width=4, heads=1, blocks=1
-        )
-        self.model, self.examples = self.build(), data.train
+        self.build, self.examples = successors, sequences().train
+        self.model = self.build()
         weights = models.initial_point(self.model, 0)
         found = self.gradients(batch_size=6).at(weights)
         truth = self.truth(weights, slice(None))
@@ -103,13 +101,10 @@ class ExampleGradientsTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(ours, dense, rtol=1e-4, atol=1e-6)
 
     def test_padding_weights_and_penalties_are_those_of_training(self):
-        data = load("synthetic_tokens", examples=24, length=4, vocabulary=5)
-        labels = data.train.labels.copy()
+        train = sequences().train
+        labels = train.labels.copy()
         labels[::2, 1:] = -1
-        self.examples = Examples(data.train.inputs, labels)
-        self.build = functools.partial(
-            models.build, "tiny_transformer", (4,), 5, width=4, heads=1, blocks=1
-        )
+        self.build, self.examples = successors, Examples(train.inputs, labels)
         self.model = self.build()
         weights = models.initial_point(self.model, 0)
         objective = dataclasses.replace(

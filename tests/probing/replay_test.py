@@ -332,35 +332,26 @@ class OtherStudiesTest(parameterized.TestCase):
         self.addCleanup(shutil.rmtree, folder)
         return small_sweeps.trained(folder / "sweep", bindings)
 
-    def test_bounds_batch_norm_and_a_shared_order_are_repeated(self):
+    def test_bounds_further_splits_and_a_shared_order_are_repeated(self):
         layout = self.trained(
             [
                 "workload.network = 'mlp_batch_norm'",
                 "workload.network_arguments = {'widths': (6,)}",
                 "workload.order = 'shared'",
                 "workload.points = 2",
+                "workload.test = 'carved'",
                 "sweep.evaluation_mode = 'goal'",
+                "sweep.further_splits = {'test': 'ends', 'train': 'always'}",
                 "goal.threshold = 0.15",
             ],
         )
         study = read_recorded(FILES, layout, DENSE)
         bounds = [b for n in range(2) for _, b in study.trial(n).curve.values()]
         self.assertTrue(any(bounds))
-        measurer = Measurer(FILES, layout, Wanted(20, 2), say=lambda said: None)
+        given = {"say": lambda said: None, "programs": compiled()}
+        measurer = Measurer(FILES, layout, Wanted(20, 2), **given)
         self.assertLen(measurer.measure(DENSE, [0, 1]), 2 * 2 * len(QUANTITIES))
-
-    def test_splits_that_were_evaluated_are_evaluated_again(self):
-        layout = self.trained(
-            [
-                "workload.test = 'carved'",
-                "workload.points = 1",
-                "sweep.further_splits = {'test': 'ends', 'train': 'always'}",
-            ],
-        )
-        measurer = Measurer(FILES, layout, Wanted(20, 2), say=lambda said: None)
-        self.assertLen(measurer.measure(DENSE, [0]), 2 * len(QUANTITIES))
-        study = read_recorded(FILES, layout, DENSE)
-        trial = study.trial(0)
+        trial = study.trial(study.best_trial())
         step, (metrics, is_bound) = max(trial.curve.items())
         program = compiled().program(study, dataset_of(study, None))
         for name in ("test/accuracy", "train/accuracy"):

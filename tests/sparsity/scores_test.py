@@ -256,7 +256,6 @@ class OtherLayersTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (None, (100, 100)),
         (28, (28,) * 7 + (4,)),
-        (30, (90, 90, 20)),
         (48, (96, 96, 8)),
     )
     def test_batch_normalization_reads_whole_ghost_batches(self, size, sizes):
