@@ -171,10 +171,12 @@ class Sweep:
             self.say(f"note: {problem}")
         if note := self._beside():
             self.say(note)
+        for name in self.files.list_names(self._layout.cells):
+            reader = StudyReader(self.files, self._layout.cell(name))
+            self._trained_on.add_closed(reader)
         for study in self.specification.studies:
             cell = self._cell(study)
-            check_continues(reader := StudyReader(self.files, cell), study)
-            self._trained_on.add_closed(reader)
+            check_continues(StudyReader(self.files, cell), study)
             if not is_finished(self.files, cell, study):
                 self.backend_of(study).check_data(study)
 

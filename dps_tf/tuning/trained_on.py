@@ -11,6 +11,8 @@ from dps_tf.store import NETWORK, StudyReader
 
 _CONTENT = "content_hash"
 _DATA = ("dataset", "dataset_arguments", *DIVISION)
+_NAMED = "data set or network"
+_OF_CURVE = ("dataset", "dataset_arguments", "network", "network_arguments")
 _NAMES: Mapping[str, tuple[str, ...]] = {
     _CONTENT: _DATA,
     NETWORK: ("network", "network_arguments", *_DATA),
@@ -19,6 +21,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "objective": ("objective", "objective_arguments", *_DATA),
     "transform": _DATA,
     "sparsity_method": (),
+    _NAMED: (),
 }
 """The fields of a workload that name each part."""
 _WORDS = {_CONTENT: "data", NETWORK: "network", "sparsity_method": "sparsity method"}
@@ -38,12 +41,15 @@ class TrainedOn:
     def add(self, study: StudySpecification, inputs: Mapping[str, Any]) -> None:
         """Adds a study and its inputs; UserError if another cell's differ."""
         stored = study.to_json()["workload"]
+        inputs = {**inputs, _NAMED: [stored[name] for name in _OF_CURVE]}
         for part, fields in _NAMES.items():
             if part not in inputs:
                 continue
             names = [part, study.precision, *(stored[field] for field in fields)]
             if part == "sparsity_method":
                 names += [study.cell.sparsity_method]
+            if part == _NAMED:
+                names += [repr(study.cell.curve)]
             key = json.dumps(names, sort_keys=True)
             cell, known = self._known.setdefault(key, (study.cell.name, inputs[part]))
             if known != inputs[part]:

@@ -351,3 +351,20 @@ def test_an_object_has_the_code_of_its_class_and_shipped_parts_have_none():
     assert code_hash(Doubling()) == code_hash(Doubling())
     shipped = [optim.OPTIMIZERS["adam"], optim.SCHEDULES["linear"], objectives.build()]
     assert [code_hash(part) for part in [*shipped, None, data.Flip()]] == [""] * 5
+
+
+@pytest.mark.parametrize("changed", ["code", "network", "dataset"])
+def test_all_cells_of_a_curve_have_one_network_and_one_data_set(tmp_path, changed):
+    widths = [3]
+    before, after = f"own_before_{changed}", f"own_after_{changed}"
+    for name in (before, after):
+        models.register(name, lambda *shape: models.build("mlp", *shape, widths=widths))
+        data.register(name, lambda data_dir: data.Source(X[:40], Y[:40], 2, 12))
+    values = {**values_of(network=ONE), "workload.network": before}
+    curves(tmp_path, values)
+    if changed == "code":
+        widths[0] = 4
+    else:
+        values[f"workload.{changed}"] = after
+    with pytest.raises(UserError, match="b4-s0.0 would have another .* own-sgd-none"):
+        curves(tmp_path, {**values, "sweep.batch_sizes": (4,)})
