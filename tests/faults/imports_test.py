@@ -931,7 +931,11 @@ def test_a_long_table_gives_what_its_two_tables_give(tmp_path, kind):
         ),
         ("run,batch_size", "a,8,10,.5\n,8,20,.4\n", "run is empty in row 2"),
         *(
-            (f"run,batch_size,{x}", f"a,8,{y},10,.5\na,8,val,20,.4\n", f"{x} tells the")
+            (
+                f"run,batch_size,{x}",
+                f"a,8,{y},10,.5\na,8,val,20,.4\n",
+                f"{x} tells rows",
+            )
             for x in ("split", "phase")
             for y in ("train", "Training", "test")
         ),
@@ -1061,3 +1065,59 @@ def test_epochs_of_validation_are_whole(every):
 
 def test_a_goal_is_any_real_number():
     assert Goal(METRIC, Fraction(1, 10)).reaches(0.1)
+
+
+def test_a_first_report_is_told_where_a_function_gives_the_updates_of_one():
+    def notes(first: int) -> str:
+        options = {"steps_per_report": lambda trial: 40, "first_report": first}
+        study = study_of([[(0, 0.4), (1, 0.05)]])
+        return " ".join(from_optuna(study, METRIC, batch_size=8, **options).notes)
+
+    assert "give first_report=0" in notes(1) and not notes(0)
+
+
+@pytest.mark.parametrize(
+    "words", ["train dev", "fit test_set", "train_error dev_error", "a b b a"]
+)
+@pytest.mark.parametrize("apart", [0, 5])
+def test_a_text_that_tells_rows_of_a_run_apart_is_refused(tmp_path, words, apart):
+    rows = [
+        f"a,8,{step + apart * place},{word},0.05"
+        for step in (10, 20)
+        for place, word in enumerate(words.split())
+    ]
+    header = "run,batch_size,step,kind,error\n"
+    (tmp_path / "r.csv").write_text(header + "\n".join(rows))
+    with pytest.raises(UserError, match="kind tells rows of a run apart"):
+        from_rows(tmp_path / "r.csv")
+    hosts = "a,8,10,h1,0.3\na,8,20,h1,0.2\na,8,30,h2,0.05\n"
+    (tmp_path / "r.csv").write_text(header + hosts)
+    assert len(from_rows(tmp_path / "r.csv").trials) == 1
+
+
+def test_tables_that_would_be_one_run_are_refused(tmp_path):
+    frame = pd.DataFrame({"batch_size": [8], "step": [10], "val_error": [0.05]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.assign(batch_size=16).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="another file has a run 'a': rename one"):
+        from_rows(tmp_path)
+
+
+@pytest.mark.parametrize("read", [from_rows, from_tensorboard])
+def test_runs_that_are_left_out_are_told(tmp_path, read):
+    folder, elsewhere = tmp_path / "runs", tmp_path / "elsewhere"
+    for place in (folder, elsewhere):
+        write_log(place / "a" / "tfevents.1", [(10, 0.05)])
+        (place / "b.csv").write_text("batch_size,step,val_error\n8,10,0.05\n")
+        if read is from_rows:
+            (place / "a" / "tfevents.1").unlink()
+    assert not read(folder, batch_size=8).notes
+    (folder / "here").symlink_to("a")
+    (folder / "circle").symlink_to("circle")
+    (folder / "there").symlink_to(elsewhere)
+    [note] = read(folder, batch_size=8).notes
+    assert "left out, one of" in note
+    if read is from_rows:
+        (folder / "B.CSV").write_text("batch_size,step,val_error\n8,10,0.05\n")
+        [note] = read(folder, batch_size=8).notes
+        assert "B.CSV' is left out, one of 4 files" in note

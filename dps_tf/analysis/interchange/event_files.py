@@ -11,7 +11,7 @@ import os
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,15 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
         owner, part = _place(place, folders)
         parts[owner.as_posix()].append((part, found))
     runs = (_run(name, own) for name, own in sorted(parts.items()))
-    return runs_of(runs, str(root), **options)
+    read, home = runs_of(runs, str(root), **options), root.resolve()
+    links = sorted(path for path in root.rglob("*") if path.is_symlink())
+    links = [x for x in links if not Path(os.path.realpath(x)).is_relative_to(home)]
+    notes = (
+        f"{str(path)!r} is left out, one of {len(links)} links out of the folder: copy "
+        "what they point to into it."
+        for path in links[:1]
+    )
+    return replace(read, notes=(*read.notes, *notes))
 
 
 @dataclass

@@ -61,8 +61,8 @@ def from_optuna(
     directions = {direction.name.lower() for direction in study.directions}
     stated = directions.pop() if len(directions) == 1 else ""
     numbers = [number for t in trials for number in t.intermediate_values]
-    unit = 1 if callable(steps_per_report) else steps_per_report
-    notes = report_notes(min(numbers), first_report, unit, runs.trials.batch_size)
+    sizes = runs.trials.batch_size
+    notes = report_notes(min(numbers), first_report, steps_per_report, sizes)
     return replace(
         runs,
         space=_space(trials, runs),

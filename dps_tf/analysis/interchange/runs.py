@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +155,7 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
     return Runs(trials, evaluations, origin, notes=tuple(notes))
 
 
-def report_notes(least: float, first: int, unit: float, sizes: Any) -> Iterator[str]:
+def report_notes(least: float, first: int, unit: Any, sizes: Any) -> Iterator[str]:
     """Yields notes if reports may count from another number, or be epochs."""
     if unit != 1 and abs(least - first) == 1:
         yield (
@@ -163,7 +163,7 @@ def report_notes(least: float, first: int, unit: float, sizes: Any) -> Iterator[
             f"count from {least:g}, give first_report={least:g}, or each K* is one "
             f"report too {'early' if least < first else 'late'}."
         )
-    if unit != 1 and sizes.nunique() > 1:
+    if unit != 1 and not callable(unit) and sizes.nunique() > 1:
         yield (
             f"a report stands for {unit:g} updates at each of {sizes.nunique()} batch "
             "sizes: if reports are epochs, import each batch size into a directory of "
@@ -384,9 +384,10 @@ def from_rows(
     root = Path(source).expanduser().absolute()
     is_folder = foreign_files.kind_of(root) == "folder"
     files = sorted(root.rglob("*")) if is_folder else [root]
-    paths = [path for path in files if path.suffix in (".csv", ".parquet")]
     # Jupyter keeps older copies in hidden folders.
-    paths = [p for p in paths if "/." not in str(p).removeprefix(str(root))]
+    files = [p for p in files if "/." not in str(p).removeprefix(str(root))]
+    paths = [path for path in files if path.suffix in (".csv", ".parquet")]
+    others = sorted(p for p in {*files} - {*paths} if p.is_symlink() or p.is_file())
     if not paths:
         raise UserError(f"{str(root)!r} holds no .csv and no .parquet file.")
     old = {new: name for name, new in (rename or {}).items()}
@@ -396,8 +397,7 @@ def from_rows(
             "give steps_per_report, the updates of each (1 if it counts them)."
         )
     given = dict(options.pop("about", None) or {})
-    runs, about = [], dict(given)
-    frames = []
+    runs, about, frames = [], {}, []
     for path in paths:
         base = path.relative_to(root).with_suffix("").as_posix() if is_folder else ""
         # The names of runs are texts: 01 is another run than 1.
@@ -407,11 +407,19 @@ def from_rows(
         with named(str(path)):
             names = _renamed(dict.fromkeys(frame.columns), rename or {})
             for run in _runs_of_rows(frame.set_axis(list(names), axis=1), base):
+                if run.name in about:
+                    raise UserError(f"another file has a run {run.name!r}: rename one.")
                 runs.append(Run(run.name, run.curve))
                 own = {n: x for n, x in run.columns.items() if n not in options}
                 about[run.name] = {**own, **given.get(run.name, {})}
     _check_there(rename or {}, *frames)
-    return runs_of(runs, str(root), about=about, **options)
+    read = runs_of(runs, str(root), about={**given, **about}, **options)
+    notes = (
+        f"{str(path)!r} is left out, one of {len(others)} files and links that are no "
+        "tables: their names end in .csv or .parquet."
+        for path in others[:1]
+    )
+    return replace(read, notes=(*read.notes, *notes))
 
 
 def _runs_of_rows(frame: pd.DataFrame, base: str) -> Iterator[Run]:
@@ -431,16 +439,25 @@ def _runs_of_rows(frame: pd.DataFrame, base: str) -> Iterator[Run]:
         refuse_first(empty, frame[keys[0]], "of evaluations", "the name of a run")
         several = frame.groupby(keys[0])[others].nunique() > 1
         varying = [name for name in others if several[name].any()]
-        for name in varying:
-            if {str(x).lower() for x in frame[name].dropna().unique()} <= SPLITS.keys():
+        texts = [name for name in varying if numbers(frame[name]).isna().all()]
+        for name in texts:
+            told = frame.dropna(subset=name).sort_values(
+                "step", kind="stable", key=numbers
+            )
+            by_run = told.groupby(keys[0])[name]
+            begun = (told[name] != by_run.shift()).groupby(told[keys[0]]).sum()
+            # A host, which a restart changes, does not come back; a kind of rows does.
+            is_kind = (begun > by_run.nunique()).any()
+            if is_kind or {str(x).lower() for x in told[name]} <= SPLITS.keys():
                 raise UserError(
-                    f"{name} tells the split of each row: give each split columns of "
-                    "its own, such as train_error and val_error."
+                    f"{name} tells rows of a run apart: give each of its values "
+                    "columns of its own, such as train_error and val_error, or leave "
+                    f"{name} out."
                 )
         for name in {*varying} & {*CELL_TYPES, "precision", "status", "steps"}:
             run = several.index[several[name]][0]
             raise UserError(f"run {run!r} has several values of {name}: give it one.")
-        metrics += [name for name in varying if numbers(frame[name]).notna().any()]
+        metrics += [name for name in varying if name not in texts]
         others = [name for name in others if name not in varying]
     for name in ("step", *metrics):
         checked_numbers(frame, name)  # here, where rows have the numbers of the file
