@@ -338,6 +338,10 @@ class Program:
         twin.batch_size, twin._views = size, weakref.WeakSet()
         return twin
 
+    def is_twin(self, other: Program) -> bool:
+        """Returns whether both share what was traced."""
+        return self._run is other._run
+
     def _unpacked(
         self,
         state: Sequence[tf.Tensor],

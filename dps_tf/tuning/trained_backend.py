@@ -128,8 +128,10 @@ class TrainedBackend(Backend):
         kind = json.dumps([inputs, cell.sparsity_method, study.precision])
         if kind not in self._said and own_code.is_own(study, dataset):
             models.check_same(workload, dataset.input_shape, dataset.classes)
-            # Slots may share what they trace: the second program is built anew.
-            pair = [*programs[:1], *self._one_slot.programs(settled, dataset)]
+            pair = programs[:2]
+            if len(pair) < 2 or pair[1].is_twin(pair[0]):
+                # Slots may share what they trace: the second program is built anew.
+                pair[1:] = self._one_slot.programs(settled, dataset)
             twice = TrainingRunner(pair, cell.seed, *trained)
             try:
                 twice.check_repeats(workload.draw(cell.seed, 1)[0])
