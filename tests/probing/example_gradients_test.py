@@ -24,7 +24,7 @@ class ExampleGradientsTest(parameterized.TestCase, tf.test.TestCase):
         self.weights = models.initial_point(self.model, 3)
 
     def gradients(self, **arguments):
-        given = {"batch_size": 30, **arguments}
+        given = {"batch_size": 30, "threads": 1, **arguments}
         return ExampleGradients(self.build, self.examples, **given)
 
     def truth(self, weights, rows, label_smoothing=0.0):
@@ -77,14 +77,14 @@ class ExampleGradientsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(found.batch_square, np.mean(squares), rtol=1e-5)
 
     def test_number_of_threads_changes_no_bit(self):
-        one = self.gradients(batch_size=7, threads=1).at(self.weights)
+        one = self.gradients(batch_size=7).at(self.weights)
         many = self.gradients(batch_size=7, threads=3).at(self.weights)
         self.assertEqual(one.batch_square, many.batch_square)
         for a, b in zip(one.values, many.values, strict=True):
             self.assertAllEqual(a, b)
 
     def test_one_trace_serves_all_points_masks_and_losses(self):
-        gradients = self.gradients(threads=1)
+        gradients = self.gradients()
         ones = [np.ones(v.shape) for v in self.model.trainable_variables]
         gradients.at(self.weights)
         gradients.at([2 * w for w in self.weights], ones, {"label_smoothing": 0.1})

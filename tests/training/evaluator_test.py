@@ -99,8 +99,8 @@ class ExactTest(tf.test.TestCase, parameterized.TestCase):
             self.check(problem, problem.program())
 
     def test_replicas_share_batches_even_where_some_get_only_padding(self):
-        with batches_of(exact=16):
-            self.check(Problem(), Problem().program(problems.mirrored(4)))
+        with batches_of(exact=64):
+            self.check(Problem(), Problem().program(problems.mirrored(2)))
 
     def test_batches_that_are_padded_keep_every_example_once(self):
         for size, shards in itertools.product((1, 7, 32, 100), (1, 2, 4)):

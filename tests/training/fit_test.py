@@ -15,7 +15,7 @@ from dps_tf.training import StepsToResult
 from dps_tf.training import strategy as strategies
 from dps_tf.training.evaluation import Evaluation
 from tests.training import problems
-from tests.training.problems import SMALL, Convolution, Problem
+from tests.training.problems import Convolution, Problem
 
 STEPS = 50
 NEVER = Goal("validation/classification_error", 0.0, inclusive=False)
@@ -100,12 +100,6 @@ class FitTest(tf.test.TestCase, parameterized.TestCase):
             problem = Convolution(problems.images(), "", name, "linear")
         found = fitted(problem, packaged(problem), epochs=epochs)
         self.assert_curve_of_slice(problem, found)
-
-    def test_a_transformer(self):
-        problem = Problem(
-            problems.sequences(), "tiny_transformer", "momentum", arguments=SMALL
-        )
-        self.assert_curve_of_slice(problem, fitted(problem, packaged(problem)))
 
     def test_stock_optimizer_at_constant_rate(self):
         problem = digits("adam")

@@ -15,8 +15,7 @@ from absl.testing import parameterized
 
 from dps_tf import data, models, objectives, optim
 from dps_tf._keras import keras
-from dps_tf.core import Goal, Job, Space, TrialState, points
-from dps_tf.core.space import SEQUENCES
+from dps_tf.core import Goal, Job, TrialState
 from dps_tf.sparsity import MaskSet
 from dps_tf.training import DeviceData, Program, Task, TrainingRunner, program_for
 from dps_tf.training import program as programs
@@ -518,13 +517,3 @@ class LanesForTest(tf.test.TestCase, parameterized.TestCase):
         lanes, why = self.found(optimizer="soap")
         self.assertEqual(lanes, 1)
         self.assertRegex(why, "Qr|If")
-
-    def test_sobol_points_of_the_best_rates_use_all_lanes(self):
-        """Why the number of lanes is no power of two: the upper 40 % diverge."""
-        tuned = Space.from_dict(dict.fromkeys(("a", "b"), ("linear", 0.0, 1.0)))
-        for sequence in SEQUENCES:
-            drawn = points(tuned, sequence, 1, 100)
-            kept = [i for i, point in enumerate(drawn) if point["a"] < 0.6]
-            used = {lanes: {i % lanes for i in kept} for lanes in (15, 16)}
-            self.assertLen(used[15], 15)
-            self.assertLess(len(used[16]), 12)

@@ -14,7 +14,6 @@ from dps_tf import models
 from dps_tf.core import Pruning
 from dps_tf.sparsity import prunable, tfmot
 from dps_tf.training import DeviceData, Program
-from dps_tf.training import strategy as strategies
 from tests.training import problems
 from tests.training.problems import PROBLEMS, Problem, same_bits, shared
 
@@ -130,13 +129,11 @@ class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(*curves, rtol=0.02)
 
     @pytest.mark.multi_device
-    @parameterized.parameters(("mlp", gradually), ("images",))
-    def test_mirrored(self, name, gradual=None):
-        problem = PROBLEMS[name]
+    def test_mirrored(self):
+        problem = PROBLEMS["mlp"]
         curves = []
-        two = strategies.build("mirrored", devices=("CPU:0", "CPU:1"))
-        one = mixed(problem, gradual=gradual) if gradual else mixed_of(name)
-        for program in (one, mixed(problem, two, gradual)):
+        for strategy in (problems.one_device(), problems.mirrored(2)):
+            program = mixed(problem, strategy, gradually)
             problem.begin(program)
             curves.append(problem.curve(program, 20, 10)[0])
         # Gradients are rounded to 8 bits before replicas add them up.

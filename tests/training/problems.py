@@ -28,7 +28,6 @@ POINTS = {
 }
 STOCK = tuple(POINTS)
 """Optimizers that Keras has as well."""
-SMALL = {"width": 16, "heads": 2, "blocks": 1}  # a transformer that compiles soon
 LINEAR = {"decay_steps": 30, "end_learning_rate_factor": 0.1}
 
 BLOBS = data.load("synthetic", examples=300)

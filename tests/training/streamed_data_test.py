@@ -50,7 +50,7 @@ def streamed(
     with (
         mock.patch.object(streamed_data, "PIECE_BYTES", piece_bytes),
         mock.patch.object(device_data, "BATCH_SIZE", 8),
-        mock.patch.object(evaluation, "GOAL_BATCH_SIZE", 10),
+        mock.patch.object(evaluation, "GOAL_BATCH_SIZE", 9),
     ):
         data = StreamedData(problem.dataset, strategy)
         return Program(problem.task, data, problem.batch_size, **arguments)
@@ -62,7 +62,7 @@ def held(
     """The same on the device."""
     with (
         mock.patch.object(device_data, "BATCH_SIZE", 8),
-        mock.patch.object(evaluation, "GOAL_BATCH_SIZE", 10),
+        mock.patch.object(evaluation, "GOAL_BATCH_SIZE", 9),
     ):
         return problem.program(strategy, **arguments)
 
@@ -193,9 +193,12 @@ class MappedTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(found[0], found[2])
 
     def test_gradients_that_are_measured(self):
-        weights = models.initial_point(MLP.task.network(), 3)
+        network = MLP.task.network
+        weights = models.initial_point(network(), 3)
         one, other = (
-            ExampleGradients(MLP.task.network, dataset.train, batch_size=40).at(weights)
+            ExampleGradients(network, dataset.train, batch_size=40, threads=1).at(
+                weights
+            )
             for dataset in (problems.BLOBS, self.dataset)
         )
         self.assertEqual(one.batch_square, other.batch_square)
@@ -297,7 +300,7 @@ class WaitingTest(tf.test.TestCase):
         self.waited(self.slow("validation").evaluate, -(-count // 8))
 
     def test_evaluation_up_to_a_goal_waits_too(self):
-        # It looks at one batch of ten before all is wrong that may be.
+        # It looks at one batch of nine before all is wrong that may be.
         goal = Goal(ERROR, 0.0)
         self.waited(self.slow("validation", goal=goal).evaluate, 1)
 
@@ -367,11 +370,11 @@ class MirroredTest(BitsTestCase):
         self.assert_same(problem, streamed(problem, strategy), strategy=strategy)
 
     def test_goal_whose_batches_replicas_share_unevenly(self):
-        program = streamed(MLP, problems.mirrored(4), goal=GOAL)
+        program = streamed(MLP, problems.mirrored(2), goal=GOAL)
         *alone, state = on_the_device(MLP, goal=GOAL)
-        *shared_by_four, last = trained(MLP, program)
+        *by_two, last = trained(MLP, program)
         for found, evenly in zip(
-            (alone[0], *alone[2]), (shared_by_four[0], *shared_by_four[2]), strict=True
+            (alone[0], *alone[2]), (by_two[0], *by_two[2]), strict=True
         ):
             self.assertEqual(error_of(found), error_of(evenly))
             self.assertEqual(found.is_bound, evenly.is_bound)
