@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow  # Joint fits take a second each.
 SWEEP = Sweep(
     sparsities=(0.0, 0.9),
     batch_sizes=(16, 64, 256, 1024, 4096),
-    interval=10,
+    interval=20,
     step_budget=20_000,
 )
 DENSE = "sparsity_method none, sparsity 0.0"
@@ -117,9 +117,9 @@ def of_intervals(dense: int, sparse: int) -> loading.Tables:
 
 
 def test_unlike_intervals_are_refused():
-    found = of_intervals(20, 30).compare(DENSE)
+    found = of_intervals(40, 60).compare(DENSE)
     assert set(found["verdict"]) == {
-        "refused: evaluated every 30 and every 20 steps at batch size 16"
+        "refused: evaluated every 60 and every 40 steps at batch size 16"
     }
     assert found["p_adjusted"].isna().all()
 

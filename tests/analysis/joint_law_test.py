@@ -142,7 +142,7 @@ def with_bounds(rng, c1, c2, located):
     return Observations.of(B, high, np.where(high > known.high, 0, known.low))
 
 
-@pytest.mark.parametrize("located", [1, 2, len(B)])
+@pytest.mark.parametrize("located", [1, len(B)])
 def test_intervals_of_ratios_and_of_curves_with_few_known_k_star_cover(located):
     rng = np.random.default_rng(located)
     covered = np.zeros((40, 4), bool)
@@ -175,7 +175,7 @@ def test_one_k_star_and_lower_bounds_do_not_refuse_a_curve_without_a_plateau():
 def on_a_grid(observations, scale, least):
     """Returns log2 of c1 and c2, and the logarithm of their weights, all [n, m]."""
     c1, c2 = np.meshgrid(
-        np.arange(17, 19.5, 0.004),
+        np.arange(17, 19.5, 0.005),
         np.arange(least - 16, least + 2, 0.05),
         indexing="ij",
     )

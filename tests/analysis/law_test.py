@@ -128,9 +128,7 @@ def of_seeds(shift, scatter, seeds, interval=0.0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "shift,scatter,seeds", [(0.3, 0.03, 2), (0.2, 0.05, 2), (0.1, 0.1, 3)]
-)
+@pytest.mark.parametrize("shift,scatter,seeds", [(0.3, 0.03, 2), (0.1, 0.1, 3)])
 def test_the_posterior_of_seeds_is_the_one_that_is_stated(shift, scatter, seeds):
     """A plain sum over level, shape, scale and share, shifts in the covariance."""
     observations = of_seeds(shift, scatter, seeds)
@@ -219,8 +217,7 @@ def ends_of(found):
 @pytest.mark.slow
 def test_the_posterior_is_the_one_that_is_stated():
     worst = []
-    for seed in range(20):
-        observations = simulated(seed)
+    for observations in map(simulated, range(8)):
         [found] = posteriors([observations])
         wanted, ends = brute_force(observations, found), ends_of(found)
         width = wanted[:, 1:] - wanted[:, :1]
@@ -231,8 +228,7 @@ def test_the_posterior_is_the_one_that_is_stated():
 
 @pytest.mark.parametrize(
     "observations",
-    [simulated(0), simulated(1), simulated(2), of_seeds(0.1, 0.1, 3, 0.05)]
-    + [of_seeds(0.2, 0.04, 2, 0.05), of_seeds(0.5, 0.02, 3)],
+    [simulated(0), of_seeds(0.2, 0.04, 2, 0.05), of_seeds(0.5, 0.02, 3)],
 )
 def test_doubling_the_resolution_moves_no_end_by_a_hundredth_of_the_interval(
     observations, monkeypatch

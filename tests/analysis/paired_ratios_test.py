@@ -66,7 +66,7 @@ def test_network_that_is_only_later_differs_at_equal_steps_and_not_at_equal_loss
 def test_interval_covers_the_ratio_as_often_as_it_says():
     draw = np.random.default_rng(1)
     covered, widths = [], []
-    for _ in range(200):
+    for _ in range(100):
         shared = {(s, t): draw.normal() for s in range(5) for t in (0, 1)}
         dense = measured(draw, shared=shared, noise=0.1)
         sparse = measured(draw, shared=shared, noise=0.1, ratio=1.2)

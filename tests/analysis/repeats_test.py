@@ -66,7 +66,7 @@ def test_a_minimum_over_noisy_trials_is_optimistic_and_repeats_show_by_how_much(
     rng = np.random.default_rng(0)
     noise, trials = 0.3, 20
     found = []
-    for _ in range(300):
+    for _ in range(150):
         steps = 1000 * np.exp2(rng.normal(0, noise, trials))
         again = 1000 * np.exp2(rng.normal(0, noise, 5))
         summarized = repeats.summary(

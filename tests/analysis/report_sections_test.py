@@ -202,19 +202,23 @@ def test_where_evaluations_only_bound_the_metric_the_loss_is_drawn():
     assert '"goal"' in figure.chart
 
 
-def steps_chart_of(points: int) -> str:
-    context = context_of(make(dataclasses.replace(SMALL, points=points)))
-    return headline.headline(context.curves).chart
+@pytest.fixture(scope="module")
+def known():
+    return context_of(make(dataclasses.replace(SMALL, points=32))).curves
 
 
-def test_ids_of_charts_do_not_depend_on_charts_made_before():
-    first, second = steps_chart_of(2), steps_chart_of(2)
-    assert first == second
-    assert set(re.findall(r'"(p\d+)"', first)) >= {"p1001"}
+@pytest.fixture(scope="module")
+def steps_chart(known) -> str:
+    return headline.headline(known).chart
 
 
-def test_legends_hide_whole_curves_and_steps_have_ticks_at_powers_of_two():
-    text = steps_chart_of(32)
+def test_ids_of_charts_do_not_depend_on_charts_made_before(known, steps_chart):
+    assert headline.headline(known).chart == steps_chart
+    assert set(re.findall(r'"(p\d+)"', steps_chart)) >= {"p1001"}
+
+
+def test_legends_hide_whole_curves_and_steps_have_ticks_at_powers_of_two(steps_chart):
+    text = steps_chart
     assert '"click_policy": "hide"' in text
     # Band, line, brackets and marks share one entry.
     items = re.findall(r'"name": "LegendItem".*?"renderers": \[(.*?)\]\}', text)

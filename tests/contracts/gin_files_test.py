@@ -20,7 +20,7 @@ NAMES = configurations.shipped()
 SMOKE = [name for name in NAMES if name.startswith("smoke/")]
 # Large data and networks, and the studies that were made of them for two cores.
 CATALOGUE = [name for name in NAMES if name.startswith(("shallue2019/", "modern/"))]
-# One of each kind; the others are run with the slow tests.
+# These come first; the others are run with the slow tests.
 QUICK = {"smoke/quickstart", "smoke/one_run", "smoke/maximized_accuracy"}
 # Data sets that need no preparation.
 MADE_UP = {"digits", "simulation", "synthetic", "synthetic_tokens"}
@@ -34,9 +34,14 @@ def head(name: str) -> str:
     return " ".join(comment)
 
 
+@functools.cache
+def read(name: str) -> tuple[SweepSpecification, str]:
+    """Returns the sweep of a shipped file, and its text."""
+    return read_configuration([name], [])
+
+
 def sweep_of(name: str) -> SweepSpecification:
-    """Returns the sweep of a shipped file."""
-    return read_configuration([name], [])[0]
+    return read(name)[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -73,7 +78,7 @@ def test_data_are_prepared_as_the_sweep_reads_them(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_file_gives_a_sweep_whose_names_are_known(name: str) -> None:
-    sweep, text = read_configuration([name], [])
+    sweep, text = read(name)
     Backends(Options("unused"), LocalFiles()).check(sweep)
     # What a dry run prints, but for the data.
     told = configurations.describe(sweep, text)
@@ -107,43 +112,38 @@ def test_seven_files_say_what_they_assume() -> None:
     assert len(assumed) == 7
 
 
-def parts(study: StudySpecification) -> tuple[str, ...]:
+def parts(study: StudySpecification) -> set[tuple[str, str]]:
     """Returns what the program of a cell is made of."""
     cell, workload = study.cell, study.workload
-    places, optimizer = {**workload.space.to_json(), **workload.fixed}, "plain"
-    # Pruned networks are trained by any of these; dense ones, and those of the
-    # catalogue, are trained by each.
-    if not cell.sparsity or workload.optimizer not in ("sgd", "momentum", "nesterov"):
-        optimizer = workload.optimizer
-    elif "momentum" in places:
-        del places["momentum"]
-    made_of = (
-        *(workload.network, workload.network_arguments),
-        *(workload.dataset, workload.dataset_arguments),
-        *(workload.objective, workload.learning_rate_schedule),
-        *(optimizer, sorted(places), cell.axes),
+    named = {
+        "network": [workload.network, *workload.network_arguments],
+        "dataset": [workload.dataset],
+        "objective": [workload.objective],
+        "schedule": [workload.learning_rate_schedule],
+        "optimizer": [workload.optimizer],
+        "places": [*workload.space.to_json(), *workload.fixed],
+        "axes": [place for place, _ in cell.axes],
         # Where nothing is pruned networks are the same.
-        cell.sparsity_method if cell.sparsity else "dense",
-    )
-    return tuple(map(str, made_of))
+        "method": [cell.sparsity_method if cell.sparsity else "dense"],
+    }
+    return {(kind, name) for kind, names in named.items() for name in names}
 
 
 @functools.cache
 def smoke() -> dict[str, list[StudySpecification]]:
-    """Returns the cells of the tiny files that no file before has a program for.
+    """Returns the cells of the tiny files that have a part no cell before has.
 
     Dense ones only where nothing is pruned.
     """
-    found: dict[tuple[str, ...], tuple[str, StudySpecification]] = {}
-    for name in sorted(SMOKE, key=lambda name: name not in QUICK):
+    seen: set[tuple[str, str]] = set()
+    cells: dict[str, list[StudySpecification]] = {}
+    for name in sorted(SMOKE, key=lambda name: (name in QUICK, name), reverse=True):
         studies = sweep_of(name).studies
         pruned = any(study.cell.sparsity for study in studies)
         for study in reversed(studies):
-            if study.cell.sparsity or not pruned:
-                found.setdefault(parts(study), (name, study))
-    cells: dict[str, list[StudySpecification]] = {}
-    for name, study in found.values():
-        cells.setdefault(name, []).append(study)
+            if (study.cell.sparsity or not pruned) and not parts(study) <= seen:
+                seen |= parts(study)
+                cells.setdefault(name, []).append(study)
     return cells
 
 

@@ -363,7 +363,10 @@ def test_a_study_counts_once():
         assert len(fit_table(twice.assign(**{name: number})).curves) == 1
 
 
-def sweep_of(folder, sizes):
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Returns the tables of three runs, of batch sizes 32, 64 and 128."""
+    folder, sizes = tmp_path_factory.mktemp("three"), (32, 64, 128)
     rows = [
         f"{b},{b},{s},{0.05 if s * b >= 960 else 0.3}" for b in sizes for s in (10, 90)
     ]
@@ -388,8 +391,7 @@ def sweep_of(folder, sizes):
         lambda studies: studies["batch_size"] > 32,
     ],
 )
-def test_studies_are_chosen_by_one_truth_value_each(tmp_path, chosen):
-    tables = sweep_of(tmp_path, (32, 64, 128))
+def test_studies_are_chosen_by_one_truth_value_each(tables, chosen):
     with pytest.raises(UserError, match="one truth value for each of the 3 rows"):
         tables.where(chosen)
     larger = tables.studies["batch_size"] > 32
@@ -397,8 +399,7 @@ def test_studies_are_chosen_by_one_truth_value_each(tmp_path, chosen):
         assert tables.where(right).results["batch_size"].tolist() == [64, 128]
 
 
-def test_tables_without_a_study_have_a_goal_and_no_figure(tmp_path):
-    tables = sweep_of(tmp_path, (32, 64, 128))
+def test_tables_without_a_study_have_a_goal_and_no_figure(tables):
     none = tables.where([False] * 3)
     assert none.for_goal(0.2).results.empty
     with pytest.raises(UserError, match="nothing to draw"):

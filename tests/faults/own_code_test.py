@@ -17,6 +17,9 @@ from dps_tf import data, models, objectives, optim, sparsity
 from dps_tf._keras import keras
 from dps_tf.core import UserError
 from dps_tf.models import code_hash
+from dps_tf.store import NETWORK
+from dps_tf.tuning.own_code import codes_of
+from dps_tf.tuning.trained_on import TrainedOn
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(60, 4)).astype(np.float32)
@@ -190,6 +193,17 @@ def test_parts_that_are_functions_have_the_numbers_of_shipped_ones(tmp_path):
     np.testing.assert_array_equal(own[columns], shipped[columns])
 
 
+def inputs_of(study):
+    """Returns what is kept of the data and the code that a study is trained on."""
+    dataset = data.load_for(study.workload, None)
+    network = models.build_for(study.workload, dataset.input_shape, dataset.classes)
+    return {
+        "content_hash": dataset.content_hash,
+        NETWORK: models.structure_hash(network),
+        **codes_of(study, dataset),
+    }
+
+
 @pytest.mark.slow
 def test_a_sweep_is_not_extended_with_a_changed_part(tmp_path):
     # One dictionary for each: what a function holds is part of its code.
@@ -215,14 +229,20 @@ def test_a_sweep_is_not_extended_with_a_changed_part(tmp_path):
     register_rows()
     curves(tmp_path, values)
     more = {**values, "sweep.batch_sizes": (8, 16)}
+    studies = dps_tf.sweep(values=more).specification.studies
     words = {"dataset": "transform", "learning_rate_schedule": "schedule"}
+    known = TrainedOn()
+    known.add(studies[0], inputs_of(studies[0]))
     words |= {"layer": "network", "sparsity_method": "sparsity method", "rows": "data"}
     for part, mine in held.items():
         mine["factor"] = -1.0 if part == "rows" else 0.5
         register_rows()
         told = f"b16.* another {words.get(part, part)} than .*b8"
         with pytest.raises(UserError, match=told):
-            curves(tmp_path, more)
+            known.add(studies[1], inputs_of(studies[1]))
+        if part == "optimizer":  # One for all: it takes seconds to begin a sweep.
+            with pytest.raises(UserError, match=told):
+                curves(tmp_path, more)
         mine["factor"] = 1.0
     register_rows()
     assert set(curves(tmp_path, more)["batch_size"]) == {8, 16}

@@ -43,7 +43,7 @@ from tests.made_up.archives import write_study
 from tests.made_up.specifications import ERROR
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
-FEW = settings(max_examples=25)
+FEW = settings(max_examples=15)
 
 ODD = st.sampled_from(["", " ", "nan", "inf", "1e400", "1.7", "9" * 20, "x", "-0"])
 PLAIN = st.integers(1, 60).map(str)

@@ -40,8 +40,11 @@ def configured(bindings, names=()) -> SweepSpecification:
 
 
 def launched(directory, sweep, resources=None) -> SweepOutcome:
-    """Runs a sweep in a directory; returns what became of its cells."""
-    files, options = LocalFiles(), Options(str(directory))
+    """Runs a sweep in a directory; returns what became of its cells.
+
+    In one slot: no result depends on their number, and each has a program to trace.
+    """
+    files, options = LocalFiles(), Options(str(directory), slots=1)
     backends = Backends(options, files)
     if resources is not None:
         trained_there = TrainedBackend(options, files, resources)

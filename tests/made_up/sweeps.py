@@ -24,7 +24,7 @@ import pandas as pd
 from dps_tf.analysis import loading
 from dps_tf.analysis.tables import with_precision
 from dps_tf.core import Cell, Goal, Pruning, Space, StudySpecification
-from dps_tf.store import MEASUREMENTS, LocalFiles, SweepReader, write_table
+from dps_tf.store import MEASUREMENTS, SweepReader, write_table
 from dps_tf.tuning.interruption import Interrupted
 from tests.made_up.specifications import ERROR, MOMENTUM_SPACE, SPACE, specification
 from tests.made_up.studies import (
@@ -146,6 +146,16 @@ def _errors(study: StudySpecification) -> np.ndarray:
     return np.minimum(errors, 0.9)
 
 
+class GrowingFiles(MemoryFiles):
+    """Files in memory as a local disk would have them: a log is one that grows."""
+
+    can_append = True
+
+    def append(self, path: str, data: bytes) -> None:
+        begun = self.read_bytes(path) if path in self.objects else b""
+        self.write_atomic(path, begun + data)
+
+
 def write_sweep(directory: Path | str, sweep: Sweep) -> Path | str:
     """Writes a made-up sweep, the same for the same argument; returns its directory."""
     for part in sweep.parts():
@@ -157,19 +167,20 @@ def write_sweep(directory: Path | str, sweep: Sweep) -> Path | str:
 
 
 @functools.cache
-def _files_of(sweep: Sweep) -> dict[Path, bytes]:
+def _files_of(sweep: Sweep) -> dict[str, bytes]:
     """Returns the files of a sweep of one cell, which a process runs once."""
-    study, lanes = sweep.study(), sweep.points
-    with tempfile.TemporaryDirectory() as folder:
-        # The tables are those of a trial at a time, in a third of the time.
-        run(folder, study, SyntheticRunner(trials_of(*_errors(study)), lanes=lanes))
-        reader = reader_of(folder, study)
-        best = reader.best_trial() if sweep.measured else None
-        if best is not None:
-            rows = _measured(study.cell, best)
-            write_table(LocalFiles(), reader.layout.measurements, rows, MEASUREMENTS)
-        found = [path for path in Path(folder).rglob("*") if path.is_file()]
-        return {path.relative_to(folder): path.read_bytes() for path in found}
+    study, lanes, disk = sweep.study(), sweep.points, GrowingFiles()
+    # The tables are those of a trial at a time, in a third of the time.
+    run(disk, study, SyntheticRunner(trials_of(*_errors(study)), lanes=lanes))
+    reader = reader_of(disk, study)
+    best = reader.best_trial() if sweep.measured else None
+    if best is not None:
+        rows = _measured(study.cell, best)
+        write_table(disk, reader.layout.measurements, rows, MEASUREMENTS)
+    return {
+        path.removeprefix(f"{MEMORY}/"): data
+        for path, (data, _) in disk.objects.items()
+    }
 
 
 def _measured(cell: Cell, trial: int) -> pd.DataFrame:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dps_tf.store import (
@@ -68,8 +68,10 @@ def test_closing_again_with_the_same_content_writes_nothing():
     assert files.objects == before
 
 
-@pytest.mark.parametrize("mode", ["kill", "full", "torn"])
-@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("mode", "first"),
+    [("kill", True), ("kill", False), ("full", False), ("torn", False)],
+)
 def test_a_failure_leaves_a_study_closed_or_open(tmp_path, mode, first):
     def act(files, folder):
         if not first:
@@ -97,6 +99,7 @@ def test_a_failure_leaves_a_study_closed_or_open(tmp_path, mode, first):
     assert (3 in seen) == (not first)
 
 
+@settings(max_examples=20)
 @given(st.sampled_from([*CLOSING_TABLES, "closed"]), st.data())
 def test_damage_to_a_closed_study_is_told_and_mended(name, data):
     files, directory = _closed()

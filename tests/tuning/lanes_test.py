@@ -43,7 +43,7 @@ STUDY = study_of(SIX)
 LANES = st.sampled_from([1, 3, 15])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(studies(), LANES, st.integers(0, 2**32))
 def test_tables_are_those_of_the_naive_rule_in_any_lanes_slots_and_kills(
     found, lanes, seed
@@ -81,7 +81,7 @@ def test_tables_are_those_of_the_naive_rule_in_any_lanes_slots_and_kills(
     assert tables(disk, asked) == undisturbed(study, trials)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(studies(), LANES, st.sampled_from([1, 2, 4]), st.integers(0, 2**32))
 def test_slots_that_are_lost_with_whole_groups_leave_no_trace(
     found, lanes, slots, seed
@@ -197,12 +197,6 @@ def test_late_trials_are_caught_up_with_and_not_run_away_from():
     assert runner.groups == [*[(0,)] * 3, *[(0, 1, 2)] * 2]
 
 
-SIMULATED = {
-    "fixed": (),
-    "feasible": ("workload.count = 'feasible'", "workload.max_draws = 60"),
-}
-
-
 def sweep_run(directory, *bindings, **options) -> SweepRun:
     values = ["workload.points = 16", "sweep.batch_sizes = (64,)", *bindings]
     files, gin = read_configuration(["smoke/nqm_sgd"], values)
@@ -221,12 +215,12 @@ def tables_of(directory) -> dict[str, bytes]:
     return {name: Path(study.layout.table(name)).read_bytes() for name in names}
 
 
-@pytest.mark.parametrize("kind", SIMULATED)
-def test_a_simulation_has_the_same_tables_in_any_number_of_lanes(tmp_path, kind):
+def test_a_simulation_has_the_same_tables_in_any_number_of_lanes(tmp_path):
     found = {}
+    feasible = "workload.count = 'feasible'", "workload.max_draws = 60"
     for lanes in (1, 3, 15):
         place = tmp_path / str(lanes)
-        sweep_run(place, *SIMULATED[kind], lanes=lanes).run(StopRequest())
+        sweep_run(place, *feasible, lanes=lanes).run(StopRequest())
         assert cell_of(place).specification.lanes == lanes
         found[lanes] = tables_of(place)
     assert found[1] == found[3] == found[15]
@@ -246,9 +240,18 @@ def interrupted(directory, turns: int, **options) -> None:
         sweep_run(directory, **options).run(stop)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> dict[str, bytes]:
+    """Returns the tables of the simulation in one lane."""
+    folder = tmp_path_factory.mktemp("whole")
+    sweep_run(folder, lanes=1).run(StopRequest())
+    return tables_of(folder)
+
+
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_study_keeps_its_lanes_and_only_another_number_is_refused(tmp_path, lost):
-    sweep_run(tmp_path / "whole", lanes=1).run(StopRequest())
+def test_a_study_keeps_its_lanes_and_only_another_number_is_refused(
+    tmp_path, whole, lost
+):
     place = tmp_path / "sweep"
     interrupted(place, 4, lanes=3)
     with pytest.raises(UserError, match="lanes: stored 3, now 5") as refused:
@@ -267,7 +270,7 @@ def test_a_study_keeps_its_lanes_and_only_another_number_is_refused(tmp_path, lo
         sweep_run(place).run(StopRequest())
     assert max(map(len, groups)) == 3
     assert cell_of(place).specification.lanes == 3
-    assert tables_of(place) == tables_of(tmp_path / "whole")
+    assert tables_of(place) == whole
     # A finished study is finished however its lanes are asked for.
     for lanes in (0, 3):
         assert sweep_run(place, lanes=lanes).run(StopRequest()).finished_before

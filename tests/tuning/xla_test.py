@@ -26,7 +26,7 @@ def on_gpus(monkeypatch):
 
 def run(folder, **options):
     sweep = dps_tf.sweep("smoke/quickstart", values=VALUES)
-    return dps_tf.run(sweep, folder, **options).curves
+    return dps_tf.run(sweep, folder, slots=1, **options).curves
 
 
 def recorded(folder):
@@ -50,8 +50,8 @@ def test_where_all_devices_are_gpus_steps_are_compiled_and_a_study_keeps_them(
     longer = {**VALUES, "workload.points": 3}
     sweep = dps_tf.sweep("smoke/quickstart", values=longer)
     with pytest.raises(UserError, match="xla: stored True, now False"):
-        dps_tf.run(sweep, tmp_path / "xla", xla="off")
-    dps_tf.run(sweep, tmp_path / "xla")
+        dps_tf.run(sweep, tmp_path / "xla", slots=1, xla="off")
+    dps_tf.run(sweep, tmp_path / "xla", slots=1)
     assert recorded(tmp_path / "xla").xla is True
 
 
