@@ -46,7 +46,7 @@ def extensions(draw: st.DrawFn) -> tuple[Study, Study, list]:
     return first, then, trials
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(extensions(), st.sampled_from([1, 3]), st.sampled_from([1, 3]))
 def test_asking_for_more_is_asking_at_once(found, slots_first, slots_then):
     first, then, trials = found

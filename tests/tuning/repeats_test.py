@@ -62,6 +62,10 @@ def test_most_that_a_sweep_may_cost_counts_its_repeats():
 
 @pytest.mark.slow
 def test_best_points_are_trained_again_and_a_second_run_does_nothing(tmp_path):
+    trained(tmp_path)
+    assert load(tmp_path).repeats.empty
+    assert not LocalFiles().exists(f"{tmp_path}/repeats")
+
     layout = trained(tmp_path, REPEATED)
     tables = load(tmp_path)
     found = tables.repeats
@@ -91,12 +95,6 @@ def test_best_points_are_trained_again_and_a_second_run_does_nothing(tmp_path):
     seeds = trials["trials"]["initial_seed"]
     assert seeds.nunique() == 6
     assert not set(seeds) & set(tables.trials["initial_seed"])
-
-
-def test_a_sweep_without_repeats_has_none(tmp_path):
-    trained(tmp_path)
-    assert load(tmp_path).repeats.empty
-    assert not LocalFiles().exists(f"{tmp_path}/repeats")
 
 
 def test_an_oracle_that_learns_is_not_asked_again():
