@@ -299,10 +299,12 @@ def check_functional(
     own = [n for n in _UNUSED if getattr(type(model), n) is not getattr(keras.Model, n)]
     given, wanted = (tuple(s) for s in (input_shape, model.inputs[0].shape[1:]))
     fits = tf.TensorShape(wanted).is_compatible_with(given)
+    held = model._nested_outputs
     for problem, remedy in (
         (len(model.inputs) > 1 and f"has {len(model.inputs)} inputs", "take one"),
         (not fits and f"takes inputs of {wanted}, and the data have {given}", "fit it"),
         (len(model.outputs) > 1 and f"has {len(model.outputs)} outputs", "return one"),
+        (tf.nest.is_nested(held) and f"returns a {type(held).__name__}", "return one"),
         (not model.trainable_weights and "has no weights to train", "add a layer"),
         (is_limited and "constrains weights, which no step does", "leave that out"),
         (own and f"has a {own[0]} of its own, which no trial calls", "leave that out"),

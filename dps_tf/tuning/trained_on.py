@@ -42,14 +42,13 @@ class TrainedOn:
         """Adds a study and its inputs; UserError if another cell's differ."""
         stored = study.to_json()["workload"]
         inputs = {**inputs, _NAMED: [stored[name] for name in _OF_CURVE]}
+        method, curve = study.cell.sparsity_method, repr(study.cell.curve)
+        own = {"sparsity_method": method, _NAMED: curve}
         for part, fields in _NAMES.items():
             if part not in inputs:
                 continue
-            names = [part, study.precision, *(stored[field] for field in fields)]
-            if part == "sparsity_method":
-                names += [study.cell.sparsity_method]
-            if part == _NAMED:
-                names += [repr(study.cell.curve)]
+            names = [part, study.precision, own.get(part)]
+            names += [stored[field] for field in fields]
             key = json.dumps(names, sort_keys=True)
             cell, known = self._known.setdefault(key, (study.cell.name, inputs[part]))
             if known != inputs[part]:

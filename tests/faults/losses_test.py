@@ -228,18 +228,19 @@ class Trained(tf_keras.Model):
         return {}
 
 
-def network(kind=tf_keras.Model, outputs=1, trainable=True, **options):
+def network(kind=tf_keras.Model, outputs=1, trainable=True, made=list, **options):
     inputs = tf_keras.Input([4])
     layers = [tf_keras.layers.Dense(2, **options) for _ in range(outputs)]
     for layer in layers:
         layer.trainable = trainable
-    return kind(inputs, [layer(inputs) for layer in layers])
+    return kind(inputs, made(layer(inputs) for layer in layers))
 
 
 @pytest.mark.parametrize(
     "change, message",
     [
         ({"outputs": 2}, "has 2 outputs: return one"),
+        ({"made": lambda outputs: {"a": next(outputs)}}, "returns a dict: return one"),
         ({"dtype": "float64"}, "has weights of float64"),
         ({"trainable": False}, "has no weights to train"),
         ({"kernel_constraint": "max_norm"}, "constrains weights, which no step does"),

@@ -89,6 +89,14 @@ CASES = [
         "status",
     ),
     (
+        "trials",
+        TRIALS.replace("learning_rate", "sparsity_method"),
+        "{n},w,sgd,8,none",
+        "",
+        "{n},w,sgd,8,",
+        "sparsity_method",
+    ),
+    (
         "evaluations",
         f"trial,step,{METRIC}\n",
         "0,{n},.5",

@@ -27,7 +27,7 @@ from dps_tf.analysis.interchange.checks import (
     checked_whole,
     named,
 )
-from dps_tf.analysis.tables import axes_of, require, study_key
+from dps_tf.analysis.tables import axes_of, refuse_first, require, study_key
 from dps_tf.core import DENSE, FLOAT32, Space, UserError, check_type
 
 DEFAULTS: dict[str, Any] = {
@@ -98,7 +98,9 @@ class Runs:
         last = evaluations.groupby("trial")["step"].max()
         if "steps" not in given.columns:
             given["steps"] = given["trial"].map(last).fillna(0)
-        key = study_key(given)
+        for name in (key := study_key(given)):
+            empty = given[name].isna()
+            refuse_first(empty, given[name], "of trials", "given in every row")
         trials = checked_trials(given.drop(columns=key))
         _check_ends(trials, last)
         cells = []
