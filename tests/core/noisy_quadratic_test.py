@@ -3,9 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dps_tf.analysis.law import Observations, fit_law
 from dps_tf.core import NoisyQuadratic, UserError
-from tests.core.quadratic_search import best_steps
 
 SMALL = NoisyQuadratic(dimensions=20, bins=20)
 
@@ -60,30 +58,6 @@ def test_closed_forms_are_the_recursions(optimizer, rate, momentum, power):
     np.testing.assert_allclose(found, wanted, rtol=1e-9)
 
 
-@pytest.mark.parametrize("optimizer,rate,momentum", [case[:3] for case in CASES[3:5]])
-def test_powers_are_those_of_the_published_eigendecomposition(
-    optimizer, rate, momentum
-):
-    problem = NoisyQuadratic()
-    h = problem.curvature
-    x, n = rate * h, rate**2 * h / 16
-    matrix = np.zeros((len(h), 3, 3))
-    m = momentum
-    matrix[:, :, 1] = m**2
-    matrix[:, 0, 0], matrix[:, 1, 0], matrix[:, 2, 0] = (1 - x) ** 2, x**2, -x * (1 - x)
-    matrix[:, 0, 2], matrix[:, 1, 2] = 2 * (1 - x) * m, -2 * x * m
-    matrix[:, 2, 2] = (1 - 2 * x) * m
-    values, vectors = np.linalg.eig(matrix)
-    first = np.linalg.solve(vectors, np.tile([[1.0], [0], [0]], (len(h), 1, 1)))
-    noise = np.linalg.solve(vectors, np.repeat(n, 3).reshape(-1, 3, 1) + 0j)
-    rest = noise[..., 0] / (1 - values)
-    state = values**1000 * (first[..., 0] - rest) + rest
-    a = (vectors @ state[..., None])[:, 0, 0].real
-    wanted = 0.5 * np.sum(h * problem.counts * a)
-    found = problem.loss(optimizer, rate, momentum, 16, [1000])[0]
-    assert found == pytest.approx(wanted, rel=1e-6)
-
-
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "ema"])
 def test_expected_loss_is_the_mean_of_simulated_runs(optimizer):
     rng = np.random.default_rng(0)
@@ -118,39 +92,10 @@ def test_bins_count_every_curvature_where_the_published_code_does():
     np.testing.assert_array_equal(problem.counts, counts)
 
 
-@pytest.mark.slow
-def test_momentum_extends_perfect_scaling_and_lowers_the_plateau():
-    problem = NoisyQuadratic(bins=40)
-    sizes = 4.0 ** np.array([2, 4, 6, 8, 9])
-    momenta = {"sgd": (0.0,), "momentum": (0.0, 0.9, 0.99)}
-    steps = {
-        optimizer: [best_steps(problem, optimizer, int(b), of) for b in sizes]
-        for optimizer, of in momenta.items()
-    }
-    assert all(np.diff(found).max() <= 0 for found in steps.values())
-    sgd, momentum = (fit_law(Observations.of(sizes, found)) for found in steps.values())
-    assert momentum.critical_batch_size.value > 8 * sgd.critical_batch_size.value
-    assert momentum.c2.value < sgd.c2.value / 8
-    # At small batch sizes momentum helps little.
-    assert steps["momentum"][0] > 0.7 * steps["sgd"][0]
-
-
-def test_preconditioning_lowers_the_plateau():
-    plain, better = NoisyQuadratic(), NoisyQuadratic(preconditioner_power=0.5)
-    assert best_steps(better, "sgd", 2**20) < best_steps(plain, "sgd", 2**20) / 5
-
-
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "ema"])
 def test_divergence_is_infinite_and_never_a_result(optimizer):
     loss = SMALL.loss(optimizer, 9.0, 0.5, 4, [0, 10, 10**6])
     assert np.isfinite(loss[0]) and loss[2] == np.inf
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "ema"])
-def test_no_batch_size_beats_the_information_bound(optimizer):
-    # So many examples are needed to know the optimum: dimensions / (2 target B) steps.
-    steps = best_steps(NoisyQuadratic(), optimizer, 16, (0.9, 0.999))
-    assert steps > 10_000 / (2 * 0.01 * 16)
 
 
 @pytest.mark.parametrize(

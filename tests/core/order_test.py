@@ -80,7 +80,7 @@ def evenness(orders: np.ndarray, bins: int) -> float:
 
 
 @pytest.mark.parametrize(
-    ("examples", "bins", "draws"), [(33, 33, 1500), (100, 25, 1500), (1437, 20, 200)]
+    ("examples", "bins", "draws"), [(33, 33, 1500), (1437, 20, 200)]
 )
 def test_every_example_is_as_likely_at_every_place(examples, bins, draws):
     # Smaller sets than 33 are not quite even, as a Feistel network of few bits is not.

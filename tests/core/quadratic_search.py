@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from dps_tf.core import NoisyQuadratic
@@ -37,19 +35,3 @@ def steps_to_loss(
         place = int(below[0])
         low, high = int(steps[place - 1]) if place else low, int(steps[place])
     return high
-
-
-def best_steps(
-    problem: NoisyQuadratic,
-    optimizer: str,
-    batch_size: int,
-    momenta: Iterable[float] = (0.0,),
-) -> int:
-    """Returns K* of a batch size over a grid of points."""
-    learning_rates = np.logspace(-4, 0.5, 10)
-    found = [
-        steps_to_loss(problem, optimizer, rate, momentum, batch_size)
-        for momentum in momenta
-        for rate in learning_rates
-    ]
-    return min(steps for steps in found if steps is not None)

@@ -198,40 +198,6 @@ def test_any_race_gives_what_running_everything_to_the_end_gives(found, slots, s
     assert todo.exhausted == result.draws_exhausted
 
 
-@settings(max_examples=150)
-@given(studies(), st.integers(0, 2**32))
-def test_race_and_exhaustive_agree_on_the_first_m_for_every_m(found, seed):
-    # Budgets of feasible trials differ by what diverges after K*: see below.
-    study, trials = dataclasses.replace(found[0], feasible=False), found[1]
-    for finishers in range(1, study.points + 1):
-        raced = dataclasses.replace(study, finishers=finishers)
-        race = Race(raced, trials)
-        run_disorderly(race, 3, random.Random(seed))
-        short = reduce_study(race.known, race.rule)
-        exhaustive = dataclasses.replace(raced, exhaustive=True)
-        long = reduce_study(
-            [everything_about(trial, study) for trial in trials], rule_of(exhaustive)
-        )
-        assert short.finishers == long.finishers[:finishers]
-        assert len(short.trials) == len(long.trials)
-        for _, number in short.finishers:
-            assert short.trials[number] == long.trials[number]
-
-
-@settings(max_examples=150)
-@given(studies())
-def test_k_star_of_a_feasible_budget_does_not_depend_on_m(found):
-    study, trials = found
-    study = dataclasses.replace(study, feasible=True)
-    known = [everything_about(trial, study) for trial in trials]
-    found = set()
-    for finishers in range(1, study.points + 1):
-        asked = dataclasses.replace(study, finishers=finishers)
-        result = reduce_study(known, rule_of(asked))
-        found.add((len(result.trials), result.finishers[:1]))
-    assert len(found) == 1
-
-
 def test_a_divergence_after_k_star_counts_in_an_exhaustive_study_alone():
     # Trial 1 diverges after trial 0 has met the goal, trial 2 is better than both.
     study = Study(0.5, 1, 6, points=2, finishers=1, feasible=True, max_draws=3)
@@ -252,19 +218,8 @@ def test_a_divergence_after_k_star_counts_in_an_exhaustive_study_alone():
 
 
 @settings(max_examples=150)
-@given(studies())
-def test_one_slot_executes_the_floor_and_nothing_else(found):
-    study, trials = found
-    study = dataclasses.replace(study, feasible=False)
-    race = Race(study, trials)
-    run_in_order(race, slots=1)
-    result = reduce_study(race.known, race.rule)
-    assert race.executed == sum(trial.end_step for trial in result.trials)
-
-
-@settings(max_examples=150)
-@given(studies(), st.integers(2, 8))
-def test_more_slots_execute_the_floor_and_what_was_under_way(found, slots):
+@given(studies(), st.integers(1, 8))
+def test_slots_execute_the_floor_and_what_was_under_way(found, slots):
     study, trials = found
     study = dataclasses.replace(study, feasible=False)
     race = Race(study, trials)
@@ -309,18 +264,6 @@ def test_plans_only_name_trials_that_can_go_on(found, seed):
         if not todo.pending:
             return
         race.advance(rng.choice(named))
-
-
-@settings(max_examples=200)
-@given(studies(), st.randoms())
-def test_more_trials_never_make_the_first_finisher_later(found, rng):
-    study, trials = found
-    fewer = dataclasses.replace(study, feasible=False, finishers=1)
-    more = dataclasses.replace(fewer, points=len(trials))
-    known = [everything_about(trial, study) for trial in trials]
-    first = reduce_study(known, rule_of(fewer)).finishers
-    if first:
-        assert reduce_study(known, rule_of(more)).finishers[0] <= first[0]
 
 
 def test_outcomes_add_up_and_each_occurs():

@@ -300,14 +300,6 @@ def test_goal_that_bounds_or_points_follow_from_is_fixed(changes, reason):
     assert len(refused) == ("oracle" in changes)
 
 
-def test_growing_everything_at_once_is_no_other_study():
-    old = specification(points=2, finishers=1, step_budget=50)
-    new = specification(
-        points=9, finishers=4, step_budget=990, goal=Goal(ERROR, 0.01, inclusive=False)
-    )
-    assert new.refusals(old) == []
-
-
 @given(st.integers(1, 9), st.integers(1, 9), st.sampled_from(["all", "feasible"]))
 def test_rule_follows_from_the_specification(points, finishers, count):
     rule = specification(

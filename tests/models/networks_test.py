@@ -107,10 +107,6 @@ class EveryNetworkTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class PaperNetworksTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters(("simple_cnn", 62_346), ("resnet8", 75_050))
-    def test_has_the_published_number_of_parameters(self, name, parameters):
-        self.assertEqual(build(name).count_params(), parameters)
-
     def test_resnet8_variables_come_in_layer_order_kernel_before_bias(self):
         names = [w.name for w in build("resnet8").weights]
         convolutions = [
@@ -166,16 +162,6 @@ def normalized(inputs: np.ndarray) -> np.ndarray:
 
 
 class GhostBatchNormalizationTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters((None, 6), (6, 6), (100, 6), (2, 2), (3, 3))
-    def test_each_ghost_batch_has_mean_zero_and_variance_one(self, size, group):
-        layer = GhostBatchNormalization(size, epsilon=0.0)
-        inputs = tf.constant(
-            np.random.default_rng(0).normal(3.0, 2.0, (6, 5)), tf.float32
-        )
-        outputs = layer(inputs, training=True).numpy().reshape(-1, group, 5)
-        self.assertAllClose(outputs.mean(axis=1), np.zeros((6 // group, 5)), atol=1e-5)
-        self.assertAllClose(outputs.std(axis=1), np.ones((6 // group, 5)), atol=1e-4)
-
     def test_64_examples_in_ghosts_of_32_are_two_batches_of_32(self):
         inputs = drifting(64)
         outputs = scaled(GhostBatchNormalization(32))(inputs, training=True)

@@ -6,13 +6,11 @@ import dataclasses
 import functools
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models, optim
 from dps_tf.training import DeviceData, Program
-from dps_tf.training import strategy as strategies
 from tests.training import problems
 from tests.training.problems import Problem, same_bits
 
@@ -25,11 +23,11 @@ POINTS = {
 
 
 @functools.cache
-def program_of(name: str, strategy=None) -> Program:
+def program_of(name: str) -> Program:
     """Compiled once for all tests, as trials share a program."""
     build = functools.partial(optim.build, name, "constant", POINTS[name])
     task = dataclasses.replace(PROBLEM.task, optimizer=build)
-    held = DeviceData(task.dataset, strategy or problems.one_device())
+    held = DeviceData(task.dataset, problems.one_device())
     return Program(task, held, PROBLEM.batch_size)
 
 
@@ -87,18 +85,3 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
             program.advance(PROBLEM.order(step, 2))
             program.evaluate()
         self.assertTrue(same_bits(program.read(), straight))
-
-    @pytest.mark.multi_device
-    def test_replicas_evaluate_the_averages_too(self):
-        devices = ("/device:CPU:0", "/device:CPU:1")
-        mirrored = strategies.build("mirrored", devices=devices)
-        found = []
-        for strategy in (None, mirrored):
-            program = program_of("muon", strategy)
-            begin(program, "muon")
-            program.advance(PROBLEM.order(0, 5))
-            found.append(program.evaluate().metrics)
-            program.advance(PROBLEM.order(5, 2))
-            found.append(program.evaluate().metrics)
-        for one, two in zip(found[:2], found[2:], strict=True):
-            self.assertAllClose(one, two, rtol=1e-4)

@@ -251,16 +251,6 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
         for array, weight, mask in zip(state.arrays[:4], weights, masks, strict=True):
             self.assertAllClose(array, weight * mask, rtol=1e-5, atol=1e-6)
 
-    def test_mask_of_one_trial_does_not_reach_the_next(self):
-        problem, program = plain("momentum")
-        problem.begin(program)
-        program.advance(problem.order(0, 20))
-        dense = program.read()
-        self.masked(program, problem, random_masks(program))
-        problem.begin(program)
-        program.advance(problem.order(0, 20))
-        self.assertTrue(same_bits(dense, program.read()))
-
 
 class DivergenceTest(tf.test.TestCase, parameterized.TestCase):
     RATE = 1e12

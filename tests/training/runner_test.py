@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
+import copy
 from types import SimpleNamespace
 from unittest import mock
 
@@ -102,7 +101,7 @@ class RunnerTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertNotEqual(self.runner().provenance(1), self.runner().provenance(2))
 
-    @parameterized.parameters(0.0, 1e-3, 1e9)
+    @parameterized.parameters(0.0, 1e9)
     def test_slices_and_turns_change_no_bit(self, slice_seconds):
         straight = self.turn(self.runner(), 40)
         with mock.patch.object(runners, "SLICE_SECONDS", slice_seconds):
@@ -143,7 +142,7 @@ class RunnerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIsNone(report.metrics)
 
     def test_slices_grow_to_the_pace_and_tracing_is_no_part_of_it(self):
-        program = PROBLEM.program()
+        program = copy.copy(self.programs[0])
         steps, now = [], [0.0]
         advance = program.advance_lanes
 
@@ -177,15 +176,6 @@ class RunnerTest(tf.test.TestCase, parameterized.TestCase):
         # An evaluation may see it before the next batch does.
         self.assertLessEqual(report.diverged_step, whole.diverged_step)
         self.assertEqual(steps, report.diverged_step)
-
-    def test_evaluation_that_is_not_finite_is_a_divergence(self):
-        runner = self.runner()
-        state = self.turn(runner, 5).state
-        broken = (*state.arrays[:3], np.full(4, math.inf, np.float32))
-        state = dataclasses.replace(state, arrays=(*broken, *state.arrays[4:]))
-        report = self.turn(runner, 6, state)
-        self.assertEqual(report.diverged_step, 6)
-        self.assertIsNone(report.metrics)
 
     def test_bound_is_marked(self):
         runner = TrainingRunner([self.goal_program], 11)
