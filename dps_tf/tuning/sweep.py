@@ -173,6 +173,7 @@ class Sweep:
             self.say(note)
         for name in self.files.list_names(self._layout.cells):
             reader = StudyReader(self.files, self._layout.cell(name))
+            reader.check_trained()
             self._trained_on.add_closed(reader)
         for study in self.specification.studies:
             cell = self._cell(study)

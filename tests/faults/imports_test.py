@@ -21,6 +21,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.hparams import summary_v2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+import dps_tf
 from dps_tf.analysis.interchange.event_files import from_tensorboard
 from dps_tf.analysis.interchange.optuna_studies import from_optuna, load_optuna
 from dps_tf.analysis.interchange.run_tables import Runs, join, read_runs
@@ -1093,6 +1094,19 @@ def test_a_text_that_tells_rows_of_a_run_apart_is_refused(tmp_path, words, apart
     assert len(from_rows(tmp_path / "r.csv").trials) == 1
 
 
+def test_a_directory_holds_a_cell_once_and_is_not_trained_into(tmp_path):
+    header = "run,batch_size,precision,step,val_error\n"
+    rows = "a,8,float32,10,0.2\nb,8,bfloat16,10,0.05\n"
+    (tmp_path / "r.csv").write_text(header + rows)
+    runs = from_rows(tmp_path / "r.csv")
+    with pytest.raises(UserError, match="b8-s0.0 has runs of two precisions"):
+        write_runs(runs, tmp_path / "sweep", GOAL)
+    (tmp_path / "r.csv").write_text(header + rows.replace("bfloat16", "float32"))
+    write_runs(from_rows(tmp_path / "r.csv"), tmp_path / "sweep", GOAL)
+    with pytest.raises(UserError, match="holds imported runs"):
+        dps_tf.run(dps_tf.sweep("quickstart"), tmp_path / "sweep")
+
+
 def test_tables_that_would_be_one_run_are_refused(tmp_path):
     frame = pd.DataFrame({"batch_size": [8], "step": [10], "val_error": [0.05]})
     frame.to_csv(tmp_path / "a.csv", index=False)
@@ -1118,4 +1132,4 @@ def test_runs_that_are_left_out_are_told(tmp_path, read):
     if read is from_rows:
         (folder / "B.CSV").write_text("batch_size,step,val_error\n8,10,0.05\n")
         [note] = read(folder, batch_size=8).notes
-        assert "B.CSV' is left out, one of 4 files" in note
+        assert "B.CSV' is left out, one of 4 whose" in note

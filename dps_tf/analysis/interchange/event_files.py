@@ -101,11 +101,8 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
     read, home = runs_of(runs, str(root), **options), root.resolve()
     links = sorted(path for path in root.rglob("*") if path.is_symlink())
     links = [x for x in links if not Path(os.path.realpath(x)).is_relative_to(home)]
-    notes = (
-        f"{str(path)!r} is left out, one of {len(links)} links out of the folder: copy "
-        "what they point to into it."
-        for path in links[:1]
-    )
+    kind = f"one of {len(links)} links out of the folder: copy what they point to"
+    notes = [f"{str(path)!r} is left out, {kind}." for path in links[:1]]
     return replace(read, notes=(*read.notes, *notes))
 
 

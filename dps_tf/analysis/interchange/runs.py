@@ -414,11 +414,8 @@ def from_rows(
                 about[run.name] = {**own, **given.get(run.name, {})}
     _check_there(rename or {}, *frames)
     read = runs_of(runs, str(root), about={**given, **about}, **options)
-    notes = (
-        f"{str(path)!r} is left out, one of {len(others)} files and links that are no "
-        "tables: their names end in .csv or .parquet."
-        for path in others[:1]
-    )
+    kind = f"one of {len(others)} whose names do not end in .csv or .parquet"
+    notes = [f"{str(path)!r} is left out, {kind}." for path in others[:1]]
     return replace(read, notes=(*read.notes, *notes))
 
 

@@ -109,7 +109,7 @@ def write_runs(
         require_metric(runs.evaluations, goal.metric)
         # What a study states is of its last value, and may not be of its reports.
         direction_of(goal.metric, goal.direction, runs.direction)
-    cells = []
+    cells: list[CellRuns] = []
     by_name = runs.trials["trial"] if runs.trials.index.name == "run" else pd.Series()
     names = {number: str(name) for name, number in by_name.items()}
     by_cell = runs.by_cell()
@@ -124,6 +124,10 @@ def write_runs(
         for note in _counters(cell.evaluations, goal.metric):
             progress(f"note: {note}")
         name = cell_name(evaluated.trials.iloc[0].to_dict())
+        if name in {there.cell for there in cells}:
+            raise UserError(
+                f"{name} has runs of two precisions: give each a directory of its own."
+            )
         cells.append(
             CellRuns(name, origin, goal, functools.partial(replace, evaluated), names)
         )
