@@ -182,13 +182,6 @@ def test_a_goal_over_several_evaluations_is_met_at_the_last_of_them(
         assert not goal.is_stricter_than(single) and not single.is_stricter_than(goal)
 
 
-def test_one_lucky_evaluation_meets_a_plain_goal_only():
-    curve = [0.5, 0.19, 0.5, 0.4, 0.19, 0.18, 0.17]
-    assert first_met(Goal(ERROR, 0.2), curve) == 1
-    assert first_met(Goal(ERROR, 0.2, in_a_row=2), curve) == 5
-    assert first_met(Goal(ERROR, 0.2, mean_of=3), curve) == 6
-
-
 @pytest.mark.parametrize(
     "change,message",
     [
