@@ -52,22 +52,6 @@ def test_published_formulas(a, b, c, d):
     assert tuple(point) == LEE.names
 
 
-def test_published_first_points():
-    first = LEE.from_unit([0.5] * 4)
-    assert first["learning_rate"] == pytest.approx(1e-2)
-    assert first["momentum"] == pytest.approx(1 - 10**-2.5)
-    assert first["decay_steps"] == 45_000
-    assert first["end_learning_rate_factor"] == pytest.approx(10**-2.5)
-
-
-def test_large_u_means_small_momentum():
-    momentum = LEE.parameters[1]
-    assert momentum.from_unit(0.0) == pytest.approx(0.9999, abs=1e-15)
-    assert momentum.from_unit(1.0) == pytest.approx(0.9, abs=1e-15)
-    assert momentum.to_unit(0.9) == pytest.approx(1.0)
-    assert momentum.to_unit(0.9999) == pytest.approx(0.0)
-
-
 @given(parameters(), UNITS)
 def test_value_lies_in_its_range_and_comes_back_to_its_place(parameter, u):
     value = parameter.from_unit(u)

@@ -193,8 +193,10 @@ class ReplayTest(Sweep):
 
 class MeasurerTest(Sweep):
     @parameterized.parameters(*CELLS)
-    def test_winner_is_measured_at_every_step_and_quantity(self, cell):
-        study = self.study(cell)
+    def test_winner_is_measured_at_every_step_and_quantity_once(self, cell):
+        """With masks from the cache of the race."""
+        study, scores = self.study(cell), Path(self.layout.scores)
+        kept = sorted(file.name for file in scores.iterdir())
         found = self.measurer().measure(cell)
         steps = log_spaced(study.trial(study.best_trial()).end, 4)
         self.assertEqual(set(found["trial"]), {study.best_trial()})
@@ -207,22 +209,14 @@ class MeasurerTest(Sweep):
         self.assertTrue((smoothness > 0).all() and np.isfinite(smoothness).all())
         for name, value in study.specification.cell.to_json().items():
             self.assertEqual(set(found[name]), {value})
-
-    def test_running_again_does_nothing(self):
-        first = self.measurer().measure(DENSE)
-        path = Path(self.layout.cell(DENSE).measurements)
+        self.assertEqual(sorted(file.name for file in scores.iterdir()), kept)
+        path = Path(self.layout.cell(cell).measurements)
         before = path.stat().st_mtime_ns
         self.said.clear()
-        again = self.measurer().measure(DENSE)
+        again = self.measurer().measure(cell)
         self.assertEqual(self.said, [])
         self.assertEqual(path.stat().st_mtime_ns, before)
-        pd.testing.assert_frame_equal(again, first)
-
-    def test_masks_come_from_the_cache_of_the_race(self):
-        scores = Path(self.layout.scores)
-        kept = sorted(file.name for file in scores.iterdir())
-        self.measurer().measure(PRUNED)
-        self.assertEqual(sorted(file.name for file in scores.iterdir()), kept)
+        pd.testing.assert_frame_equal(again, found)
 
     def test_other_wishes_replace_what_a_trial_had_and_keep_the_others(self):
         everything = self.measurer(examples=0)
@@ -256,9 +250,6 @@ class MeasurerTest(Sweep):
             rate * np.minimum((wide.index + 1) / 8, 1) * wide["largest_eigenvalue"],
             rtol=1e-6,
         )
-        self.said.clear()
-        self.measurer(looks=looks).measure(DENSE)
-        self.assertEqual(self.said, [])
         # What was measured of the same updates is the same without the rest.
         plain = self.measurer(looks={"steps": (3,)}).measure(DENSE)
         both = plain.merge(found, on=["step", "quantity"], suffixes=("", "_before"))
