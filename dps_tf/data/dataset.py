@@ -124,11 +124,30 @@ def _taken(
     array: np.ndarray, indices: np.ndarray, preprocess: Preprocess | None, name: str
 ) -> np.ndarray:
     """Returns rows as `read_rows` does; of an array on disk, rows read when indexed."""
+    if preprocess is not None:
+        _check_alone(array, indices[:8], preprocess, name)
     # Labels [n] are read into memory: they are small, and pruning reads all of them.
     if isinstance(array, np.memmap | DecodedRows) and array.ndim > 1:
         # Examples are indexed by slices or integers only, which MappedRows supports.
         return cast(np.ndarray, MappedRows(array, indices, preprocess, name))
     return read_rows(array, indices, preprocess, name)
+
+
+def _check_alone(
+    array: np.ndarray, indices: np.ndarray, preprocess: Preprocess, name: str
+) -> None:
+    """Raises UserError if rows that are preprocessed together are others than alone."""
+    together = read_rows(array, indices, preprocess, name)
+    for place, row in enumerate(indices):
+        [alone] = read_rows(array, indices[place : place + 1], preprocess, name)
+        # Sums of other lengths are rounded in another way.
+        near = 1e-4 * np.abs(together[place], dtype=np.float64).max(initial=0)
+        if not np.allclose(together[place], alone, rtol=0, atol=near):
+            raise UserError(
+                f"preprocess makes of example {row} alone something else than beside "
+                "others: it must treat each row by itself, and draw nothing; give it "
+                "statistics of the training set that were computed before."
+            )
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from dataclasses import replace
 
@@ -163,6 +164,27 @@ def test_inputs_and_labels_of_unequal_length(missing, mapped, tmp_path):
         given["inputs"] = on_disk(tmp_path, given["inputs"])
     with pytest.raises(UserError, match=r"has \d+ inputs and \d+ labels"):
         loaded(**given)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize(
+    ("preprocess", "is_right"),
+    [
+        (lambda rows: rows - rows.mean(0), False),
+        (lambda rows: rows / np.linalg.norm(rows), False),
+        (lambda rows: rows + np.random.default_rng().normal(size=rows.shape), False),
+        (lambda rows: rows - rows.mean(1, keepdims=True), True),
+        (lambda rows: rows @ np.full((rows.shape[-1], 3), 0.1, np.float32), True),
+    ],
+)
+def test_a_preprocess_of_rows_together(preprocess, is_right, mapped, tmp_path):
+    given = arrays()
+    given["inputs"] = np.random.default_rng(0).random(given["inputs"].shape, "f")
+    if mapped:
+        given["inputs"] = on_disk(tmp_path, given["inputs"])
+    refused = pytest.raises(UserError, match="must treat each row by itself")
+    with contextlib.nullcontext() if is_right else refused:
+        read_all(loaded(**given, preprocess=preprocess))
 
 
 @pytest.mark.parametrize("mapped", [False, True])
