@@ -27,14 +27,6 @@ def test_neighbours_are_the_nearest_of_all_evaluations(interval, step):
     assert list(schedule.steps_up_to(step)) == [e for e in every if e <= step]
 
 
-@given(INTERVALS, STEPS, STEPS)
-def test_a_larger_budget_only_adds_evaluations(interval, a, b):
-    schedule = EvaluationSchedule(interval)
-    short, long = sorted((a, b))
-    fewer = list(schedule.steps_up_to(short))
-    assert list(schedule.steps_up_to(long))[: len(fewer)] == fewer
-
-
 @pytest.mark.parametrize("interval", [0, -1, 1.5, True, "100", None])
 def test_interval_that_is_no_count_of_steps_is_refused(interval):
     with pytest.raises(UserError, match="evaluation interval"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 
 import numpy as np
 import tensorflow as tf
@@ -62,21 +61,11 @@ def built(name: str) -> keras.Model:
 
 class EveryNetworkTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*models.NETWORKS.names())
-    def test_gives_float32_logits_and_a_first_loss_near_that_of_a_guess(self, name):
-        model = built(name)
-        for variable, value in zip(
-            model.weights, models.initial_point(model, 0), strict=True
-        ):
-            variable.assign(value)
-        logits = model(batch_of(name))
+    def test_gives_float32_logits(self, name):
+        logits = built(name)(batch_of(name))
         positions = SHAPES[name] if name in LANGUAGE else ()
         self.assertEqual(logits.shape, (6, *positions, CLASSES))
         self.assertEqual(logits.dtype, tf.float32)
-        labels = tf.zeros(logits.shape[:-1], tf.int32)
-        loss = tf.reduce_mean(
-            tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        )
-        self.assertLess(abs(float(loss) - math.log(CLASSES)), 1.5)
 
     @parameterized.parameters(*models.NETWORKS.names())
     def test_variable_names_do_not_depend_on_what_was_built_before(self, name):

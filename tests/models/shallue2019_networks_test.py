@@ -18,45 +18,16 @@ from dps_tf._keras import keras
 from dps_tf.core import UserError
 from dps_tf.models.sequence_layers import ProjectedLSTMCell, sinusoids
 
-IMAGENET = (224, 224, 3)
-SENTENCE = (16,)
-LM1B = 32_000
-
-# What the files of Shallue et al. train is counted in `tests/contracts`.
-COUNTS = [
-    # Untied is the published form; tied has exactly one matrix less.
-    (
-        "transformer",
-        SENTENCE,
-        LM1B,
-        {"depth": 2, "tied": True},
-        39_069_696 - LM1B * 512,
-    ),
-    ("gpt", (256,), 65, {"width": 384, "heads": 6, "depth": 6}, 10_745_088),
-]
-
 
 def trainable(model: keras.Model) -> int:
     return sum(int(np.prod(v.shape)) for v in model.trainable_variables)
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "classes", "arguments", "count"),
-    [pytest.param(*row, id=f"{row[0]}-{row[-1]}") for row in COUNTS],
-)
-def test_number_of_parameters(name, shape, classes, arguments, count):
-    model = models.build(name, shape, classes, **arguments)
-    assert trainable(model) == count
-    positions = shape if len(shape) == 1 else ()
-    assert model.output_shape == (None, *positions, classes)
-
-
-def test_resnet50_has_a_logit_for_each_class_of_each_image():
-    classes = 7186
-    with tf.Graph().as_default():  # where nothing is allocated
-        model = models.build("resnet50", IMAGENET, classes, blocks=(1, 1, 1, 1))
-        assert model.output_shape == (None, classes)
-        assert model(tf.zeros((64, *IMAGENET))).shape == (64, classes)
+def test_number_of_parameters():
+    """What the files of Shallue et al. train is counted in `tests/contracts`."""
+    model = models.build("gpt", (256,), 65, width=384, heads=6, depth=6)
+    assert trainable(model) == 10_745_088
+    assert model.output_shape == (None, 256, 65)
 
 
 @pytest.mark.parametrize(("width", "blocks"), [(16, 1), (16, 3), (5, 2)])

@@ -180,12 +180,6 @@ class ScheduleTest(tf.test.TestCase, parameterized.TestCase):
                 expected = 0.05 - (1 - factor) * 0.05 * step / decay_steps
             self.assertAllClose(rate_at(optimizer, step), expected, rtol=2e-6, msg=step)
 
-    def test_linear_decay_equals_tensorflow_1(self):
-        optimizer = ready("sgd", "linear", decay_steps=30, learning_rate=0.3)
-        for step in range(40):
-            reference = tf.compat.v1.train.polynomial_decay(0.3, step, 30, 0.3 * 0.1)
-            self.assertAllClose(rate_at(optimizer, step), reference(), rtol=1e-6)
-
     def test_constant_rate_stays_and_keras_sees_it(self):
         optimizer = ready("momentum")
         self.assertAllClose(rate_at(optimizer, 10**6), 0.05)

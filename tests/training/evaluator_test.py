@@ -235,7 +235,7 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
         goal = Goal(ERROR, 0.05)
         with batches_of(goal=25):
             program = DIGITS.program(goal=goal)
-        for trial in range(3):
+        for trial in range(2):
             DIGITS.begin(program, seed=trial)
             early = DIGITS.curve(program, 80, 4, seed=trial)[1]
             steps = [

@@ -131,9 +131,10 @@ class StepTest(tf.test.TestCase, parameterized.TestCase):
         ):
             self.assertAllClose(found, variable - 0.1 * gradient, rtol=1e-5, atol=1e-6)
 
-    @parameterized.product(
-        name=["token_cross_entropy", "sigmoid_cross_entropy"],
-        placed=[DeviceData, StreamedData],
+    @parameterized.parameters(
+        ("token_cross_entropy", DeviceData),
+        ("token_cross_entropy", StreamedData),
+        ("sigmoid_cross_entropy", StreamedData),
     )
     def test_two_devices_are_one_and_see_every_example_once(self, name, placed):
         """No replica has as many tokens as another, and batches of 8 leave padding."""
