@@ -19,7 +19,6 @@ from dps_tf.analysis import loading
 from dps_tf.analysis.fit_table import fit_table
 from dps_tf.analysis.law import Observations, compare
 from dps_tf.analysis.report import curves, law
-from dps_tf.core import UserError
 from tests.made_up.sweeps import Sweep, make
 from tests.packaging.source_tree import SOURCE_TREE
 
@@ -78,35 +77,12 @@ def test_ratios_are_those_that_were_put_in_and_those_of_least_squares(both):
         np.testing.assert_allclose(ends, wanted, atol=0.15 * (wanted[2] - wanted[1]))
 
 
-def test_probabilities_of_the_table_are_adjusted_together_by_hand():
-    tables = make(dataclasses.replace(SWEEP, sparsities=(0.0, 0.5, 0.9)))
-    frame = tables.compare(DENSE)
-    p = 2 * np.minimum(frame["probability"], 1 - frame["probability"])
-    ordered = sorted(p)
-    wanted = [
-        min(1.0, max((len(p) - j) * q for j, q in enumerate(ordered) if q <= each))
-        for each in p
-    ]
-    assert len(p) == 6
-    np.testing.assert_allclose(frame["p_adjusted"], wanted, atol=1e-12)
-    sides = frame[frame["verdict"].isin(["higher", "lower"])]
-    assert len(sides) and (sides["p_adjusted"] < 0.05).all()
-
-
 def test_the_margin_decides_what_is_equal(both):
     within = both.compare(DENSE).set_index("quantity").loc["c2", "within"]
     for factor, verdict in ((1.001, "equal within"), (0.999, "unresolved")):
         margin = within * factor
         found = both.compare(DENSE, margin=margin).set_index("quantity")
         assert found.loc["c2", "verdict"].startswith(verdict)
-
-
-def test_one_curve_and_unknown_names_are_refused(both):
-    alone = both.where(both.studies["sparsity"] == 0)
-    with pytest.raises(UserError, match="at least two curves"):
-        alone.compare()
-    with pytest.raises(UserError, match="reference curve 'dens' is unknown"):
-        both.compare("dens")
 
 
 def of_intervals(dense: int, sparse: int) -> loading.Tables:

@@ -209,14 +209,6 @@ def test_the_posterior_of_a_short_curve_is_a_sum_over_the_scale_that_others_know
     assert "c2" in fit.unresolved and fit.c2.high < 2_200
 
 
-def test_unlike_evaluation_intervals_are_refused():
-    rng = np.random.default_rng(7)
-    curves = {"a": curve(rng, 5e5, 3000, 50), "b": curve(rng, 5e5, 3000, 25)}
-    frame = compare(curves).to_frame()
-    assert frame["verdict"].str.startswith("refused: evaluated every").all()
-    assert frame["p_adjusted"].isna().all()
-
-
 def test_an_effect_that_is_smaller_than_an_evaluation_interval_is_unresolved():
     steps = np.ceil((5e5 / B + 3000) / 200) * 200
     curves = {

@@ -147,17 +147,6 @@ def test_open_study_is_read_from_its_logs(tmp_path):
     assert len(tables.curves) == 4
 
 
-def test_damaged_table_is_skipped_and_said(tmp_path):
-    directory = write_sweep(tmp_path, SMALL)
-    broken = next(directory.glob("cells/*b32-s0.0/curves.parquet"))
-    broken.write_bytes(broken.read_bytes()[:-1] + b"x")
-    # Without a specification and logs nothing else is left of this cell.
-    (broken.parent / "study.json").unlink()
-    tables = loading.load(directory)
-    assert len(tables.results) == 3
-    assert any("curves.parquet" in text for text in tables.problems)
-
-
 @pytest.mark.parametrize("name", ["missing", "file", "empty"])
 def test_what_is_no_sweep_is_refused_in_one_sentence(tmp_path, name):
     (tmp_path / "file").write_text("x")

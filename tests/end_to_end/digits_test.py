@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 
 import dps_tf
 from tests import interpreter
-from tests.faults.victim import results
 
 STUDY_KEY = ["batch_size", "trial"]
 TINY = {
@@ -84,30 +82,6 @@ def test_evaluation_that_stops_early_gives_the_same_steps_to_result(race, tmp_pa
     assert (both[error] <= both[f"{error}_exact"])[is_bound].all()
     assert (both[error] > 0.15)[is_bound].all()
     assert (both[error] == both[f"{error}_exact"])[~is_bound].all()
-
-
-@pytest.mark.slow
-def test_extended_sweep_is_that_of_asking_at_once(race, tmp_path):
-    less = {
-        "workload__points": "3",
-        "sweep__finishers": "1",
-        "goal__threshold": "0.3",
-        "workload__step_budget": "60",
-    }
-    assert train(tmp_path, **less) == 0
-    assert results(tmp_path) != results(race)
-    assert train(tmp_path) == 0
-    assert results(tmp_path) == results(race)
-
-
-def test_sweep_without_states_closes_again_from_its_logs(race, tmp_path):
-    shutil.copytree(race, tmp_path / "copy")
-    for path in (tmp_path / "copy").glob("cells/*/states/*"):
-        path.unlink()
-    for path in (tmp_path / "copy").glob("cells/*/*.parquet"):
-        path.unlink()
-    assert train(tmp_path / "copy") == 0
-    assert results(tmp_path / "copy") == results(race)
 
 
 def test_one_point_is_a_plain_run_whose_curve_is_kept(tmp_path):

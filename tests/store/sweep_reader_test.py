@@ -132,21 +132,6 @@ def test_open_cells_are_read_from_their_logs():
     assert files.objects == before, "reading changed something"
 
 
-def test_a_damaged_closed_cell_is_read_from_its_logs_and_told():
-    files, sweep = _sweep()
-    layout = _open(files, sweep, 16)
-    close_study(files, layout.root, **closing(batch_size=16))
-    path = layout.table("curves")
-    files.write_atomic(path, files.read_bytes(path)[:-5])
-    before = dict(files.objects)
-    tables = SweepReader(files, sweep.root).tables()
-    row = tables.studies[tables.studies["batch_size"] == 16].iloc[0]
-    assert not row["closed"]
-    assert (tables.curves["batch_size"] == 16).sum() == 2
-    assert len(tables.problems) == 1 and path in tables.problems[0]
-    assert files.objects == before, "reading changed something"
-
-
 def test_an_unknown_cell_is_told_with_those_that_are_near():
     files, sweep = _sweep()
     with pytest.raises(UserError, match="'b65' is unknown: did you mean 'b64'"):

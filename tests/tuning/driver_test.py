@@ -190,14 +190,6 @@ def test_failing_trial_is_tried_again_on_three_starts_and_then_no_more():
     assert reader_of(disk, STUDY).result().trials[1].outcome == "failed"
 
 
-def test_trial_that_recovers_leaves_no_trace():
-    disk = MemoryFiles()
-    run(disk, STUDY, SyntheticRunner(SIX_TRIALS, before_slice=failing(1, 4, at=10)))
-    assert not reader_of(disk, STUDY).result().decided
-    run(disk, STUDY, SyntheticRunner(SIX_TRIALS))
-    assert tables(disk, STUDY) == undisturbed(SIX, SIX_TRIALS)
-
-
 def test_trial_that_cannot_be_pruned_fails_and_stops_nobody():
     class Unprunable(SyntheticRunner):
         def provenance(self, trial: int):

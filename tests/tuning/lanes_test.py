@@ -174,6 +174,8 @@ def test_a_trial_that_kills_its_slot_fails_alone_and_its_neighbours_do_not():
     result = reader_of(disk, STUDY).result()
     assert [trial.outcome for trial in result.trials].count("failed") == 1
     assert result.finishers == ((30, 1), (40, 4))
+    run(disk, STUDY, SyntheticRunner(SIX_TRIALS))
+    assert tables(disk, STUDY) == undisturbed(SIX, SIX_TRIALS)
 
 
 def test_a_group_stays_in_its_slot():

@@ -7,28 +7,21 @@ import random
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dps_tf.core import ClusterRunner, Job, SlotLost, TrialState, TurnReport
 from dps_tf.store import saving
 from dps_tf.tuning.driver import assign
-from tests.core.naive_race import answer
-from tests.core.race_test import studies
 from tests.made_up.studies import (
     SIX,
     SIX_TRIALS,
     SyntheticRunner,
-    frames,
     reader_of,
-    rows_of,
     run,
     study_of,
-    tables,
-    undisturbed,
 )
 from tests.store.object_store import MemoryFiles
 
@@ -117,21 +110,6 @@ class LosingRunner(SyntheticRunner, ClusterRunner):
         self._states = {t: s for t, s in self._states.items() if s[0] != slot}
 
 
-@settings(max_examples=6, deadline=None)
-@given(studies(), st.sampled_from([1, 2, 4]), st.integers(0, 2**32))
-def test_slots_that_are_lost_leave_no_trace_in_the_tables(found, slots, seed):
-    study, trials = found
-    disk, asked = MemoryFiles(), study_of(study)
-    runner = LosingRunner(trials, slots, seed=seed, chance=0.2)
-    # Nearly every look is a snapshot: a loss costs all that was not saved.
-    with mock.patch.object(saving, "time", SlowFiles()):
-        assert run(disk, asked, runner).decided
-    assert rows_of(frames(disk, asked)["trials"]) == list(answer(trials, study).rows)
-    assert tables(disk, asked) == undisturbed(study, trials)
-    known = reader_of(disk, asked).history.trials.values()
-    assert known and not any(trial.failures for trial in known)
-
-
 class SlowFiles(MemoryFiles):
     """A disk on which saving states takes ten seconds, by its clock: 20 s a look."""
 
@@ -183,24 +161,6 @@ def test_the_log_is_written_while_saving_states_waits(monkeypatch):
     run(files, STUDY, SyntheticRunner(SIX_TRIALS, before_slice=look))
     assert files.saves == 3
     assert len(set(known)) > 3
-
-
-def test_a_trial_that_kills_two_processes_has_failed_and_stops_nobody():
-    disk = MemoryFiles()
-    runner = LosingRunner(SIX_TRIALS, slots=2, killers=frozenset({0}))
-    run(disk, STUDY, runner)
-    assert len([turn for turn in runner.turns if turn.trial == 0]) == 2
-    result = reader_of(disk, STUDY).result()
-    assert result.trials[0].outcome == "failed"
-    assert result.finishers == ((30, 1), (40, 4))
-    run(disk, STUDY, SyntheticRunner(SIX_TRIALS))
-    assert tables(disk, STUDY) == undisturbed(SIX, SIX_TRIALS)
-
-
-def test_a_state_stays_where_it_is_unless_a_slot_would_be_idle():
-    runner = LosingRunner(SIX_TRIALS, slots=2)
-    run(MemoryFiles(), STUDY, runner)
-    assert runner.moves < len(runner.turns) / 4
 
 
 @pytest.mark.parametrize(
