@@ -191,9 +191,12 @@ def test_a_further_run_installs_changed_source_without_what_it_needs(machine):
 
 
 @pytest.mark.parametrize(
-    ("slow", "left_out"), [("", "-m not (slow or by_hand) "), ("1", "")]
+    ("slow", "left_out", "place"),
+    [
+        ("", "-m not (slow or by_hand) ", "tests/store"),
+        ("1", "", "tests/core/goal_test.py::test_x"),
+    ],
 )
-@pytest.mark.parametrize("place", ["tests/store", "tests/core/goal_test.py::test_x"])
 def test_a_folder_or_file_of_tests_runs_alone(machine, place, slow, left_out):
     machine.make_environment()
     test = machine.run(LAUNCH / "test", place, "-x", CI="", DPS_TF_SLOW=slow)

@@ -20,6 +20,7 @@ from tests.made_up.studies import (
     study_of,
     tables,
 )
+from tests.store.object_store import MemoryFiles
 
 RANDOM = "keras_tuner.oracles.RandomSearchOracle"
 BAYESIAN = "keras_tuner.oracles.BayesianOptimizationOracle"
@@ -64,18 +65,17 @@ def test_trials_run_one_by_one_each_to_its_own_goal(tmp_path, oracle):
 
 
 @pytest.mark.parametrize("oracle", [RANDOM, BAYESIAN])
-def test_interrupted_search_draws_the_same_points_again(tmp_path, oracle):
-    run(tmp_path / "whole", study(oracle), SyntheticRunner(TRIALS))
+def test_interrupted_search_draws_the_same_points_again(oracle):
+    whole, parts = MemoryFiles(), MemoryFiles()
+    run(whole, study(oracle), SyntheticRunner(TRIALS))
     for _ in range(100):
         runner = SyntheticRunner(TRIALS, slice_steps=4, stop_at=9)
         try:
-            run(tmp_path / "parts", study(oracle), runner)
+            run(parts, study(oracle), runner)
             break
         except Interrupted:
             continue
-    assert tables(tmp_path / "parts", study(oracle)) == tables(
-        tmp_path / "whole", study(oracle)
-    )
+    assert tables(parts, study(oracle)) == tables(whole, study(oracle))
 
 
 def test_search_that_learns_differs_from_one_that_does_not(tmp_path):
@@ -88,7 +88,9 @@ def test_search_that_learns_differs_from_one_that_does_not(tmp_path):
 
 
 @pytest.mark.parametrize("oracle", [RANDOM, BAYESIAN])
-def test_search_waits_until_a_failed_trial_is_settled(tmp_path, oracle):
+def test_search_waits_until_a_failed_trial_is_settled(oracle):
+    mended, whole, failed = MemoryFiles(), MemoryFiles(), MemoryFiles()
+
     def before_slice(trial: int, step: int) -> None:
         if trial == 1 and step >= 10:
             raise MemoryError("no memory")
@@ -98,13 +100,12 @@ def test_search_waits_until_a_failed_trial_is_settled(tmp_path, oracle):
         return [t.outcome for t in run(place, study(oracle), runner).trials]
 
     # What comes after the failed trial is chosen by its score, which is not known yet.
-    assert outcomes(tmp_path / "mended") == ["complete", "failed"] + ["censored"] * 3
-    run(tmp_path / "mended", study(oracle), SyntheticRunner(TRIALS))
-    run(tmp_path / "whole", study(oracle), SyntheticRunner(TRIALS))
-    mended, whole = (tables(tmp_path / n, study(oracle)) for n in ("mended", "whole"))
-    assert mended == whole
+    assert outcomes(mended) == ["complete", "failed"] + ["censored"] * 3
+    run(mended, study(oracle), SyntheticRunner(TRIALS))
+    run(whole, study(oracle), SyntheticRunner(TRIALS))
+    assert tables(mended, study(oracle)) == tables(whole, study(oracle))
     # After the third attempt it stays failed, and the search goes on.
-    *_, found = (outcomes(tmp_path / "failed") for _ in range(4))
+    *_, found = (outcomes(failed) for _ in range(4))
     assert found == ["complete", "failed", "infeasible", "incomplete", "complete"]
 
 

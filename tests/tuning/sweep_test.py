@@ -67,28 +67,31 @@ def test_cells_run_in_order_and_each_is_told(tmp_path):
     assert LocalFiles().read_bytes(layout.config) == GIN.encode()
 
 
-def test_finished_cells_are_not_run_again_and_need_no_runner(tmp_path):
+def test_finished_cells_are_not_run_again_and_need_no_runner():
+    disk = MemoryFiles()
     for study in CELLS[1:]:
-        run(tmp_path, study, SyntheticRunner(TRIALS))
+        run(disk, study, SyntheticRunner(TRIALS))
     left, idle = SyntheticRunner(TRIALS), SyntheticRunner(TRIALS)
-    outcome = launch(tmp_path, CELLS, left)
+    outcome = launch(disk, CELLS, left)
     assert outcome.finished_before == [study.cell.name for study in CELLS[1:]]
     assert list(outcome.ran) == [CELLS[0].cell.name] and left.study == CELLS[0]
-    again = launch(tmp_path, CELLS, idle)
+    again = launch(disk, CELLS, idle)
     assert len(again.finished_before) == 3 and not again.ran and idle.study is None
 
 
-def test_failed_trial_in_one_cell_does_not_stop_the_next(tmp_path):
+def test_failed_trial_in_one_cell_does_not_stop_the_next():
+    disk = MemoryFiles()
+
     def before_slice(trial: int, step: int) -> None:
         if runner.study.cell.batch_size == 8 and trial == 0:
             raise MemoryError("no memory")
 
     said, runner = [], SyntheticRunner(TRIALS, before_slice=before_slice)
-    outcome = launch(tmp_path, CELLS, runner, say=said.append)
+    outcome = launch(disk, CELLS, runner, say=said.append)
     assert outcome.failed == [CELLS[0].cell.name]
     assert "no trial reached the goal" in said[0] and "1 failed" in said[0]
     assert len(outcome.ran) == 3
-    mended = launch(tmp_path, CELLS, SyntheticRunner(TRIALS))
+    mended = launch(disk, CELLS, SyntheticRunner(TRIALS))
     assert list(mended.ran) == [CELLS[0].cell.name] and mended.failed == []
 
 
@@ -125,11 +128,10 @@ def test_only_empty_directories_and_sweeps_are_taken(tmp_path):
         check_directory(files, SweepLayout(str(tmp_path)))
 
 
-def test_cells_of_another_sweep_in_the_directory_are_told(tmp_path):
-    said = []
-    launch(tmp_path, CELLS, SyntheticRunner(TRIALS), say=said.append)
-    again = []
-    launch(tmp_path, CELLS[:1], SyntheticRunner(TRIALS), say=again.append)
+def test_cells_of_another_sweep_in_the_directory_are_told():
+    disk, said, again = MemoryFiles(), [], []
+    launch(disk, CELLS, SyntheticRunner(TRIALS), say=said.append)
+    launch(disk, CELLS[:1], SyntheticRunner(TRIALS), say=again.append)
     assert not any("more cell" in line for line in said)
     (note,) = [line for line in again if "more cell" in line]
     others = sorted(study.cell.name for study in CELLS[1:])
@@ -218,25 +220,27 @@ def test_study_on_an_object_store_leaves_nothing_of_keras_tuner(monkeypatch, tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_failures_are_told_with_the_cause_of_the_first(tmp_path):
+def test_failures_are_told_with_the_cause_of_the_first():
+    disk = MemoryFiles()
+
     def burst(trial: int, step: int) -> None:
         # Trial 0 has met the goal at 20 and was to go on: its curve is not whole.
         if trial == 2 or (trial, step) == (0, 20):
             raise ValueError(f"no memory for {trial}")
 
     study = study_of(SMALL, search_mode="exhaustive", stop_at_goal=False)
-    failed = launch(tmp_path, [study], SyntheticRunner(TRIALS, before_slice=burst))
+    failed = launch(disk, [study], SyntheticRunner(TRIALS, before_slice=burst))
     (name,) = failed.failed
     assert describe_failures("cell", failed.ran[name]) == (
         "cell: trials that failed: 0, 2; cause of the first: "
         "ValueError: no memory for 0"
     )
-    mended = launch(tmp_path, [study], SyntheticRunner(TRIALS)).ran[name]
+    mended = launch(disk, [study], SyntheticRunner(TRIALS)).ran[name]
     assert mended.decided and [t.end_step for t in mended.trials] == [30, 30, 15]
 
 
-def test_a_failed_trial_is_tried_as_often_as_is_said(tmp_path, capsys):
-    tried = set()
+def test_a_failed_trial_is_tried_as_often_as_is_said(capsys):
+    disk, tried = MemoryFiles(), set()
 
     def burst(start: int, trial: int, step: int) -> None:
         if trial == 2:
@@ -247,7 +251,7 @@ def test_a_failed_trial_is_tried_as_often_as_is_said(tmp_path, capsys):
     teller = mock.create_autospec(SweepRun, instance=True)
     for start in range(5):
         runner = SyntheticRunner(TRIALS, before_slice=partial(burst, start))
-        outcome = launch(tmp_path, [study], runner)
+        outcome = launch(disk, [study], runner)
         SweepRun.print_outcome(teller, outcome)
     (said,) = {*re.findall(r"tries a trial (.+) times", capsys.readouterr().err)}
     assert tried == {*range(int(said))}
