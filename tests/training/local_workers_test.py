@@ -312,11 +312,10 @@ class DevicesTest(tf.test.TestCase):
         self.assert_same(trained(MOMENTUM, program), on_one_device(MOMENTUM))
 
     def test_streamed_data_change_no_bit(self):
-        held = shared(noisy(), 2)
-        streamed = StreamedData(noisy().dataset, held.strategy)
-        program = Program(noisy().task, streamed, noisy().batch_size)
-        wanted = trained(noisy(), held)
-        self.assertTrue(same_bits(trained(noisy(), program), wanted))
+        streamed = StreamedData(MOMENTUM.dataset, problems.one_device())
+        program = Program(MOMENTUM.task, streamed, MOMENTUM.batch_size)
+        wanted = on_one_device(MOMENTUM)
+        self.assertTrue(same_bits(trained(MOMENTUM, program), wanted))
 
     def test_workers_that_replicas_cannot_share_are_refused(self):
         with self.assertRaisesRegex(UserError, "3 workers of local SGD .* 2 replicas"):

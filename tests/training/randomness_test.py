@@ -162,7 +162,7 @@ class SlicesTest(RandomnessTestCase):
 @pytest.mark.multi_device
 class ReplicasTest(RandomnessTestCase):
     def test_batches_that_replicas_share(self):
-        self.assert_same_curve(problem().program(problems.mirrored(4)))
+        self.assert_same_curve(problem().program(problems.mirrored(2)))
 
     def test_under_xla(self):
         self.assert_same_curve(problem().program(jit_compile=True))

@@ -365,17 +365,13 @@ class SharesTest(tf.test.TestCase):
 @pytest.mark.multi_device
 class MirroredTest(BitsTestCase):
     def test_bits_are_those_of_data_on_the_same_devices(self):
-        problem = PROBLEMS["images"]
+        """Up to a goal, in batches that replicas share unevenly."""
         strategy = problems.mirrored(2)
-        self.assert_same(problem, streamed(problem, strategy), strategy=strategy)
-
-    def test_goal_whose_batches_replicas_share_unevenly(self):
-        program = streamed(MLP, problems.mirrored(2), goal=GOAL)
-        *alone, state = on_the_device(MLP, goal=GOAL)
-        *by_two, last = trained(MLP, program)
-        for found, evenly in zip(
-            (alone[0], *alone[2]), (by_two[0], *by_two[2]), strict=True
-        ):
+        program = streamed(MLP, strategy, goal=GOAL)
+        self.assert_same(MLP, program, strategy=strategy, goal=GOAL)
+        first, _, others, state = on_the_device(MLP, goal=GOAL)
+        of_two, _, more, last = on_the_device(MLP, strategy=strategy, goal=GOAL)
+        for found, evenly in zip((first, *others), (of_two, *more), strict=True):
             self.assertEqual(error_of(found), error_of(evenly))
             self.assertEqual(found.is_bound, evenly.is_bound)
         self.assertAllEqual(state.arrays[-1], last.arrays[-1])
