@@ -280,14 +280,14 @@ def curves_of_table(
         names = frame["curve"].astype(str)
     else:
         present = [name for name in curve_key(frame) if name in frame.columns]
+        if seeds_together:
+            present = [name for name in present if name != "seed"]
         if "goal" in frame.columns:
             # A goal that only follows from other columns names nothing.
             goals = frame.groupby(present, dropna=False) if present else [("", frame)]
             several = any(rows["goal"].nunique() > 1 for _, rows in goals)
             present += ["goal"] if several else []
         varying = [n for n in present if frame[n].nunique(dropna=False) > 1]
-        if seeds_together:
-            varying = [name for name in varying if name != "seed"]
         names = pd.Series([curve_label(row, varying) for _, row in frame.iterrows()])
     groups = frame.groupby(names.to_numpy(object), sort=False)
     for name, part in groups if "unit" in frame.columns else ():
@@ -429,18 +429,19 @@ def _curve(curve: CurveFit) -> list[str]:
     if curve.left_out:
         head += f"; {curve.left_out} rows without a usable one"
     other = "Within another share t they are t c1/c2 and c1/c2 / t."
-    return [head, *_law(fit), *_residuals(fit), *_wrapped(curve.ends.sentence, other)]
+    return [head, *_law(curve), *_residuals(fit), *_wrapped(curve.ends.sentence, other)]
 
 
 def _estimate(estimate: law.Estimate, digits: int | None = 3) -> str:
     return with_interval(estimate.value, estimate.low, estimate.high, digits)
 
 
-def _law(fit: law.LawFit) -> list[str]:
+def _law(curve: CurveFit) -> list[str]:
+    fit = curve.fit
     lines = [
         f"  {name:<8}{_estimate(estimate):<28}  {meaning}"
         for name, estimate, meaning in (
-            ("c1", fit.c1, "examples"),
+            ("c1", fit.c1, curve.unit),
             ("c2", fit.c2, "steps"),
             ("c1/c2", fit.critical_batch_size, "critical batch size"),
             ("", fit.critical_averaged, "the same, averaged over a"),

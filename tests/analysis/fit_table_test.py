@@ -75,6 +75,18 @@ def test_what_tells_rows_apart_makes_curves():
         fit_table(pd.concat([dense, dense]))
 
 
+def test_seeds_of_unlike_goals_and_names_that_are_equal_as_numbers_stay_apart(tmp_path):
+    goals = [table(seed=0, goal="easy"), table(c1=3e5, seed=1, goal="hard")]
+    found = fit_table(pd.concat(goals)).curves
+    assert [curve.curve for curve in found] == ["goal easy", "goal hard"]
+    assert found[1].fit.c1.value == pytest.approx(3e5, rel=0.05)
+    rows = pd.concat([table(curve="1")[::2], table(curve="01")[1::2]])
+    rows.assign(unit="tokens").to_csv(tmp_path / "named.csv", index=False)
+    fitted = fit_table(read_table(tmp_path / "named.csv"))
+    assert [curve.curve for curve in fitted.curves] == ["1", "01"]
+    assert text_of(fitted).count(" tokens\n") == 2 and "examples" not in str(fitted)
+
+
 def test_brackets_are_used(tmp_path):
     steps = np.ceil((1e5 / B + 350) / 100) * 100
     frame = table().assign(steps_to_result=steps, bracket_low=steps - 100)

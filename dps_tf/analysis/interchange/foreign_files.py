@@ -90,7 +90,7 @@ def read_csv(
     nan_is_a_value: bool = False,
     texts: Collection[str] = (),
 ) -> pd.DataFrame:
-    """Returns a CSV file as a table; further axes and `steps_bound` stay text.
+    """Returns a CSV file as a table; axes, `curve`, `steps_bound` stay text.
 
     These texts are empty where a cell has none. The index counts the rows of the file,
     empty ones among them. With `nan_is_a_value`, the text NaN stays a text, and is not
@@ -110,7 +110,7 @@ def read_csv(
         types = {name: str for name in names if is_axis(name) or name == "steps_bound"}
         frame: pd.DataFrame = pd.read_csv(
             io.BytesIO(data),
-            dtype={**dict.fromkeys(texts, str), **types},
+            dtype={**dict.fromkeys([*texts, "curve"], str), **types},
             skipinitialspace=True,
             low_memory=False,
             keep_default_na=not nan_is_a_value,
