@@ -47,7 +47,7 @@ def main() -> int:
     from dps_tf.analysis.recommend import recommend_curves
     from dps_tf.analysis.report.recommendation import write_tables
     from dps_tf.analysis.step_times import recorded_step_times
-    from dps_tf.analysis.wording import number
+    from dps_tf.analysis.wording import exact
     from dps_tf.cli.notebook import load
 
     given = read_csv(_STEP_TIMES.value) if _STEP_TIMES.value else None
@@ -63,7 +63,7 @@ def main() -> int:
     for name, found in recommendations.items():
         print(printable(f"{name}: {found}"))
         if not found.abstains:
-            text = found.choices.to_string(index=False, float_format=number, na_rep="")
+            text = found.choices.to_string(index=False, float_format=exact, na_rep="")
             print("\n".join(line.rstrip() for line in text.splitlines()), "\n")
     if _OUT.value:
         write_tables(recommendations, Path(_OUT.value))

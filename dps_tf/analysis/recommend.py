@@ -89,7 +89,8 @@ def obstacles(points: Observations) -> str:
         return ""
     end = int(rises.any(axis=0).argmax())
     start = int(np.where(rises[:, end], located.high, np.inf).argmin())
-    return f"K* rises from batch size {b[start]:g} to {b[end]:g}, which the law cannot"
+    ends = f"{b[start]:.12g} to {b[end]:.12g}"
+    return f"K* rises from batch size {ends}, which the law cannot"
 
 
 def predict_curve(points: Observations, batch_sizes: Floats) -> pd.DataFrame:
@@ -113,8 +114,8 @@ def _refusal(fit: LawFit, batch_size: float) -> str:
     sizes = fit.observations.located().batch_size
     if not sizes.min() / REACH <= batch_size <= sizes.max() * REACH:
         return (
-            f"{batch_size:g} is more than {REACH:g} times beyond the measured batch "
-            f"sizes {sizes.min():g} to {sizes.max():g}"
+            f"{batch_size:.12g} is more than {REACH:g} times beyond the measured batch "
+            f"sizes {sizes.min():.12g} to {sizes.max():.12g}"
         )
     with_free = float(fit.free.steps(batch_size).quantiles([0.5])[0])
     with_one = float(fit.posterior.steps(batch_size).quantiles([0.5])[0])
@@ -215,7 +216,7 @@ class Recommendation:
         if self.abstains:
             return f"No batch size is recommended: {self.abstains}."
         (best,) = self.choices.query("choice == 'fastest'").to_dict("records")
-        span = interval(best["low"], best["high"])
+        span = f"{steps(best['low'])} to {steps(best['high'])}"
         devices, found = int(best["devices"]), self.speed_up
         share = f", {steps(best['batch_size'] / devices)} per device" * (devices > 1)
         faster = ""
@@ -365,7 +366,7 @@ def _obstacle(fit: LawFit, model: StepTimes, candidates: pd.DataFrame) -> str:
     if candidates.empty:
         return (
             f"{model.devices} devices cannot share a batch of at most "
-            f"{REACH * measured.max():g} examples, {REACH:g} times the largest measured"
+            f"{REACH * measured.max():.12g}, {REACH:g} times the largest measured"
         )
     sizes = candidates["batch_size"].to_numpy(np.float64)
     median = candidates["time_seconds"].to_numpy(np.float64)
@@ -374,16 +375,16 @@ def _obstacle(fit: LawFit, model: StepTimes, candidates: pd.DataFrame) -> str:
     is_most = at == len(sizes) - 1 and sizes[at] > measured.max()
     if is_most or (at == 0 and sizes[at] < measured.min()):
         return (
-            f"the time to the goal still falls at batch size {sizes[at]:g}, the last "
-            f"candidate: measure {'larger' if is_most else 'smaller'} ones"
+            f"the time to the goal still falls at batch size {sizes[at]:.12g}, the "
+            f"last candidate: measure {'larger' if is_most else 'smaller'} ones"
         )
     plain = fit.posterior.draws(DRAWS).steps(sizes) * model.seconds(sizes)
     with_one = int(np.argmin(np.median(plain, axis=0)))
     if median[with_one] <= LOSS * median[at]:
         return ""
     return (
-        f"the exponent decides: the fastest batch size is {sizes[with_one]:g} under "
-        f"c1/B + c2 and {sizes[at]:g} under c1/B^a + c2"
+        f"the exponent decides: the fastest batch size is {sizes[with_one]:.12g} under "
+        f"c1/B + c2 and {sizes[at]:.12g} under c1/B^a + c2"
     )
 
 

@@ -75,7 +75,7 @@ class Ends:
         level = (
             f"the steps level off {start}{flat}"
             if self.is_flat
-            else f"up to {self.largest:g} the steps are not seen to level off"
+            else f"up to {self.largest:.12g} the steps are not seen to level off"
         )
         return (
             "by the fit, perfect scaling (twice the batch size, half the steps, within "
@@ -85,9 +85,9 @@ class Ends:
     @property
     def sentence(self) -> str:
         """The ends on the fit and on the points."""
-        points = f"by single points, up to {self.points_perfect:g}"
+        points = f"by single points, up to {self.points_perfect:.12g}"
         if self.points_flat is not None:
-            points += f" and from {self.points_flat:g}"
+            points += f" and from {self.points_flat:.12g}"
         return f"{self.by_fit[0].upper()}{self.by_fit[1:]}; {points}."
 
     def to_json(self) -> dict[str, Any]:

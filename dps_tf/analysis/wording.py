@@ -53,6 +53,15 @@ def number(value: float, digits: int = 3) -> str:
     return f"{rounded:,.{max(places, 0)}f}" if places > 0 else f"{rounded:,.0f}"
 
 
+def exact(value: float) -> str:
+    """Returns a number with all digits if it is whole, as `number` does otherwise.
+
+    >>> exact(2048.0), exact(2048.5)
+    ('2,048', '2,050')
+    """
+    return f"{value:,.0f}" if float(value).is_integer() else number(value)
+
+
 def interval(low: float, high: float, digits: int = 3) -> str:
     """Returns the ends of an interval; 0 and infinity are open ends.
 

@@ -49,6 +49,19 @@ def test_the_tutorial_shows_what_the_command_prints(tmp_path):
     assert (fastest["batch_size"], fastest["devices"]) == (256, 4)
 
 
+def test_batch_sizes_are_not_rounded(tmp_path):
+    sizes = pd.Series([256, 512, 1024, 2048, 4096])
+    steps = {"steps_to_result": 24_000_000 // sizes + 26_000}
+    seconds = {"devices": 1, "seconds": 0.01 + sizes * 1e-5}
+    for name, columns in (("steps", steps), ("times", seconds)):
+        table = pd.DataFrame({"batch_size": sizes, **columns})
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    done = recommend(tmp_path, "--csv=steps.csv", "--step_times=times.csv")
+    sentence, *rows = done.stdout.splitlines()
+    assert "the fastest batch size is 1,024 to 1,024." in sentence
+    assert rows[1].split()[:5] == ["fastest", "1,024", "1", "1,024", "1,024"]
+
+
 def test_mistakes_are_one_sentence(tmp_path):
     table = quickstart(tmp_path)
     times = tmp_path / "times.csv"

@@ -19,6 +19,7 @@ from dps_tf.analysis.report.curves import (
 from dps_tf.analysis.wording import (
     and_list,
     count,
+    exact,
     number,
     steps,
 )
@@ -85,7 +86,7 @@ def _range(name: str, rows: pd.DataFrame) -> str:
     change = change_text(first["steps_to_result"], last["steps_to_result"])
     return (
         f"{start}, {steps(last['steps_to_result'])} at {last['batch_size']:,} "
-        f"({_whole(batch)} times the batch size, {change})"
+        f"({exact(batch)} times the batch size, {change})"
     )
 
 
@@ -107,10 +108,6 @@ def change_text(before: float, after: float) -> str:
     if share < 1:
         return f"{number(100 * after / before, 2)} % of the steps"
     return f"{number(share, 2)} times the steps"
-
-
-def _whole(value: float) -> str:
-    return f"{value:,.0f}" if float(value).is_integer() else number(value)
 
 
 def _ratios(curves: Curves, keys: Sequence[Curve]) -> tuple[str, list[str]]:
