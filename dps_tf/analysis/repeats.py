@@ -173,7 +173,7 @@ def noise_of_search(results: pd.DataFrame) -> tuple[float, float]:
     seeds, the second also for single batch sizes. Bounds are left out, and with them
     the seeds or batch sizes that lack a K*.
     """
-    exact = results[(results["steps_bound"] == "") & results["steps_to_result"].notna()]
+    exact = results[(results["steps_bound"] == "") & (results["steps_to_result"] > 0)]
     keys = [name for name in [*curve_key(results), "goal"] if name != "seed"]
     own = shared = np.zeros(2)
     for _, curve in exact.groupby(keys):
@@ -210,7 +210,7 @@ def noise_of_study(results: pd.DataFrame, bounded: pd.DataFrame) -> StudyNoise:
         results: one row per cell, as of `reduce.results`.
         bounded: the trials, with `latest`.
     """
-    exact = results[(results["steps_bound"] == "") & results["steps_to_result"].notna()]
+    exact = results[(results["steps_bound"] == "") & (results["steps_to_result"] > 0)]
     keys = [name for name in [*study_key(results), "goal"] if name != "seed"]
     steps = exact["steps_to_result"].astype("Float64").to_numpy(np.float64)
     logs = pd.Series(np.log2(steps), exact.index)
