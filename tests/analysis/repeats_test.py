@@ -124,6 +124,10 @@ def test_noise_of_a_search_and_what_its_batch_sizes_share_are_those_put_in():
     bound = cells.assign(steps_bound=["> 5", *[""] * (len(cells) - 1)])
     fewer = repeats.noise_of_search(bound)
     assert fewer == pytest.approx((noise, shared), rel=0.15) and fewer != found
+    # So does one that met it untrained.
+    untrained = [0.0, *cells["steps_to_result"][1:]]
+    zero = cells.assign(steps_to_result=untrained)
+    assert repeats.noise_of_search(zero) == fewer
 
 
 def test_seeds_are_drawn_from_the_least_to_the_greatest():
@@ -149,6 +153,14 @@ def test_seeds_are_drawn_from_the_least_to_the_greatest():
     # The third seed lies above the others.
     assert rows.loc[8, shown].tolist() == [250, 200, 300, ">=", 3]
     assert rows.loc[16, shown[:1] + shown[3:]].tolist() == [100, "<=", 1]
+    # What one is at most leaves the middle one of three as it is, and not of two.
+    bounds = ["", "", "<= 100", "<= 100"]
+    below = cells.sort_values(["batch_size", "seed"])
+    below = below.assign(steps_to_result=[300, 200, 100, 100], steps_bound=bounds)
+    [three] = plot_rows_of(below[:3])[shown].to_numpy().tolist()
+    assert three == [200, 100, 300, "", 3]
+    [two] = plot_rows_of(below[1:3])[shown].to_numpy().tolist()
+    assert two == [150, 100, 200, "<=", 2]
 
 
 def test_noise_of_a_study_is_that_of_its_first_finishers():
@@ -182,5 +194,8 @@ def test_noise_of_a_study_is_that_of_its_first_finishers():
     )
     found = repeats.noise_of_study(seeds, trials)
     assert found.value == pytest.approx(0.5**0.5) and "400 degrees" in found.source
+    untrained = [0.0, *seeds["steps_to_result"][1:]]
+    found = repeats.noise_of_study(seeds.assign(steps_to_result=untrained), trials)
+    assert found.value == pytest.approx(0.5**0.5) and "399 degrees" in found.source
     empty = repeats.noise_of_study(cells, trials[:0])
     assert np.isnan(empty.value) and (empty.low, empty.high) == repeats.STATED_NOISE

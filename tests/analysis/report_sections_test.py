@@ -18,6 +18,8 @@ from dps_tf.analysis.report import (
     headline,
     law,
     learning_curves,
+    learning_rates,
+    measurements,
     pruning,
 )
 from dps_tf.analysis.report import repeats as report_repeats
@@ -256,6 +258,15 @@ def test_effects_are_ratios_of_curves_that_differ_in_one_axis():
 # Several sweeps, and sections of a user's own.
 
 
+def test_curves_without_a_seed_in_common_are_drawn_together():
+    dense = dataclasses.replace(SMALL, measured=True)
+    pruned = dataclasses.replace(dense, sparsities=(0.9,), seeds=(1,))
+    context = context_of(make(dense, pruned))
+    for part in (measurements.smoothness_part, learning_rates.learning_rates_part):
+        [figure] = part(context).illustrations
+        assert "sparsity 0: " in figure.alt and "sparsity 0.9: " in figure.alt
+
+
 def test_labels_let_sweeps_of_the_same_cells_lie_side_by_side(tmp_path):
     tiny = dataclasses.replace(SMALL, points=4)
     for name in ("one", "two"):
@@ -269,6 +280,12 @@ def test_labels_let_sweeps_of_the_same_cells_lie_side_by_side(tmp_path):
     found = curves_of(tables.results)
     assert list(found.line_styles) == ["label mine", "label theirs"]
     assert len(found.panels) == 1
+    # Files are named in ASCII.
+    greek = context_of(loading.load(*folders, labels=["α", "β"]))
+    figures = learning_curves.training_figures(greek)
+    section = content.section_of("name", "Title", [content.Part((), figures)])
+    names = [item.name for item in section.illustrations]
+    assert names == ["training_label", "training_label__2"]
     first, last = (w for sweep in tables.sweeps[:1] for w in sweep.written)
     assert 0 < first <= last
 

@@ -337,6 +337,15 @@ def test_names_hold_what_tells_curves_apart_and_no_more():
     both = dataclasses.replace(SMALL, optimizers=("sgd", "nesterov"))
     styles = curves_of(both).line_styles
     assert list(styles) == ["sgd", "nesterov"]
+    close = dataclasses.replace(
+        SMALL, sparsities=(0.9995, 0.9999999), batch_sizes=(64,), points=2
+    )
+    assert list(curves_of(close).line_styles) == [
+        "sparsity 0.9995",
+        "sparsity 0.9999999",
+    ]
+    lines = terminal_table(make(close).results).splitlines()[-2:]
+    assert [line.split()[1] for line in lines] == ["0.9995", "0.9999999"]
 
 
 def test_a_crowd_of_curves_gets_a_panel_per_optimizer():

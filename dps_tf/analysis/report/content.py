@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -199,9 +199,15 @@ def section_of(
     name: str, title: str, parts: Sequence[Part], *, is_open: bool = False
 ) -> Section:
     """Returns a section: texts of all parts, then their figures, then their tables."""
+    items = [item for part in parts for item in part.illustrations]
+    names = [item.name.lower() for item in items]
+    # Names of files are ASCII, and some disks know no cases: two curves may share one.
+    for place, item in enumerate(items):
+        if before := names[:place].count(names[place]):
+            items[place] = replace(item, name=f"{item.name}__{before + 1}")
     return Section(
         tuple(text for part in parts for text in part.paragraphs),
-        tuple(item for part in parts for item in part.illustrations),
+        tuple(items),
         tuple(table for part in parts for table in part.tables),
         next((part.title for part in parts if part.title), title),
         name,

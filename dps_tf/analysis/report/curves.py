@@ -24,7 +24,7 @@ from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.regimes import Ends, ends
 from dps_tf.analysis.report.style import LineStyle, assign_styles, file_name
 from dps_tf.analysis.searches import search_of_studies
-from dps_tf.analysis.tables import study_key, winner_at_end
+from dps_tf.analysis.tables import curve_key, study_key, winner_at_end
 from dps_tf.analysis.wording import and_list
 from dps_tf.core import DENSE, Curve, Goal
 
@@ -257,7 +257,7 @@ def _names(curves: Sequence[Curve], optimizer: bool) -> list[str]:
     for curve, each in zip(curves, values, strict=True):
         parts = [curve.optimizer] if optimizer else []
         if sparsity or curve.sparsity:
-            parts.append(f"sparsity {curve.sparsity:g}")
+            parts.append(f"sparsity {curve.sparsity:.12g}")
         if len(methods) > 1 and curve.is_pruned:
             parts.append(curve.sparsity_method)
         parts += axis_texts(each, varying)
@@ -324,8 +324,10 @@ def of_curve(table: pd.DataFrame, key: Curve) -> pd.DataFrame:
 
 
 def first_seed(table: pd.DataFrame) -> pd.DataFrame:
-    """Returns the rows of the least seed: small pictures show a single study."""
-    rows: pd.DataFrame = table[table["seed"] == table["seed"].min()]
+    """Returns rows of each curve's least seed: small pictures show a single study."""
+    names = [name for name in curve_key(table) if name != "seed"]
+    least = table.groupby(names)["seed"].transform("min")
+    rows: pd.DataFrame = table[table["seed"] == least]
     return rows
 
 
@@ -380,14 +382,16 @@ def _one(row: pd.Series) -> tuple[float, float, float, str] | None:
 def _several(cell: pd.DataFrame) -> tuple[float, float, float, str] | None:
     """Returns median, least and greatest K* of the seeds of a cell, and the bound."""
     steps = cell["steps_to_result"]
-    exact = steps[cell["steps_bound"] == ""].dropna()
-    if exact.empty:
+    known = steps.dropna()
+    if known.empty:
         return _one(cell.iloc[0])
-    # What falls with the K* that are bounds is a bound itself.
-    is_upper = steps.mask(cell["is_upper"], 0).median() < steps.median()
-    # Seeds without K* lie above the others, whose median is too low.
-    bound = ">=" if len(exact) < len(cell) else "<=" if is_upper else ""
-    return float(exact.median()), float(exact.min()), float(exact.max()), bound
+    # Nothing is known of how far K* lie below what bounds them.
+    median, least = known.median(), known.mask(cell["is_upper"], 0).median()
+    bound = "<=" if least < median else ""
+    if len(known) < len(cell):
+        # Seeds without K* lie above the others, whose median is too low.
+        median, bound = least, ">="
+    return float(median), float(known.min()), float(known.max()), bound
 
 
 def fit_lines(rows: pd.DataFrame, fits: Mapping[Curve, LawFit]) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import Curves, first_seed
 from dps_tf.analysis.report.drawing import two_abreast
 from dps_tf.analysis.report.style import Axes, Figure, LineStyle, file_name
+from dps_tf.analysis.tables import belongs
 from dps_tf.analysis.wording import and_list, listed, number, percent, with_panel
 
 _LEAST_SIZES = 2
@@ -41,7 +42,7 @@ def learning_rates_part(context: ReportContext) -> Part:
     if bounded.empty or "learning_rate" not in bounded:
         return Part()
     first = first_seed(context.tables.studies).reset_index(drop=True)
-    group = bounded[bounded["seed"] == first["seed"].iloc[0]]
+    group = bounded[belongs(bounded, first)]
     best = best_rates(first, group).dropna(subset="effective_learning_rate")
     named = curves.name(best), curves.name(rules(first, group))
     return Part((), learning_rate_figures(curves, *named))

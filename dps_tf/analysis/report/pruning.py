@@ -136,7 +136,7 @@ def _table(ratios: pd.DataFrame) -> PageTable:
         by_match = {row["matched"]: row for row in both.to_dict("records")}
         rows.append(
             {
-                "network": f"{first['sparsity_method']} {first['sparsity']:g}",
+                "network": f"{first['sparsity_method']} {first['sparsity']:.12g}",
                 "batch_size": first["batch_size"],
                 "quantity": QUANTITIES[first["quantity"]],
                 **{how: _ratio(by_match[how]) for how in ("step", "loss")},

@@ -101,6 +101,8 @@ def _plain_columns(results: pd.DataFrame) -> tuple[str, dict[str, list[str]]]:
         [*(name for name in key if name not in last), *last],
         key=lambda v: v.map(axis_order(v)) if is_axis(v.name) else v,
     )
+    # Three digits would give two sparsities one name, or round one up to 1.
+    shown = shown.assign(sparsity=[f"{value:.12g}" for value in shown["sparsity"]])
     fixed = [name for name in [*key, "goal"] if shown[name].nunique() == 1]
     fixed = [name for name in fixed if name != "batch_size"]
     head = "  ".join(f"{name} {_plain(shown[name].iloc[0])}" for name in fixed)
