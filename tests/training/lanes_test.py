@@ -17,10 +17,16 @@ from dps_tf import data, models, objectives, optim
 from dps_tf._keras import keras
 from dps_tf.core import Goal, Job, TrialState
 from dps_tf.sparsity import MaskSet
-from dps_tf.training import DeviceData, Program, Task, TrainingRunner, program_for
+from dps_tf.training import (
+    DeviceData,
+    NoLanes,
+    Program,
+    Task,
+    TrainingRunner,
+    program_for,
+)
 from dps_tf.training import program as programs
 from dps_tf.training import runner as runners
-from dps_tf.training.lanes import NoLanes
 from dps_tf.training.packing import Packing
 from dps_tf.training.program import Loaded
 from tests.training import problems
