@@ -91,6 +91,16 @@ def test_no_number_depends_on_settings_which_are_given_back(
     assert {key: read() for key, read in PRESENT.items()} == others
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [(n, x) for settings in OTHERS for n, x in settings.items()]
+)
+def test_a_setting_is_ours_inside_and_the_users_outside(name, value, restored):
+    SET[name](value)
+    with own_settings():
+        assert PRESENT[name]() == restored[name]
+    assert PRESENT[name]() == value
+
+
 def test_threads_that_overlap_restore_once(restored):
     SET["image_data_format"]("channels_first")
     inside, go_on = threading.Event(), threading.Event()
