@@ -27,7 +27,7 @@ import pandas as pd
 
 from dps_tf.analysis.fit_table import curves_of_table
 from dps_tf.analysis.interchange.foreign_files import read_csv
-from dps_tf.analysis.law import LawFit, Observations, fit_law
+from dps_tf.analysis.law import MINIMUM_POINTS, LawFit, Observations, fit_law
 from dps_tf.analysis.tables import numbers, refuse_first, require
 from dps_tf.core import UserError, check_known
 
@@ -131,7 +131,7 @@ def _chosen(frame: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
 
 
 def fits(published: pd.DataFrame) -> dict[str, LawFit]:
-    """Returns the law fitted to each curve of a table of published curves, by curve.
+    """Returns the law of each published curve that has enough batch sizes, by curve.
 
     Digitized K* have no bracket. Their error counts as noise: `relative_error`, or
     DIGITIZED_BADLY where it is empty.
@@ -145,4 +145,5 @@ def fits(published: pd.DataFrame) -> dict[str, LawFit]:
             )
         )
         for curve, rows in published.groupby("curve", sort=False)
+        if len(rows) >= MINIMUM_POINTS
     }

@@ -59,6 +59,14 @@ def test_intervals_of_published_curves_hold_the_fits_that_were_stated(row):
     assert fit.rms == pytest.approx(stated[3], abs=0.05)
 
 
+def test_a_curve_of_two_batch_sizes_is_drawn_and_not_fitted():
+    both = read_published(SHALLUE, ["mnist-simple_cnn_base-*"])
+    first = both["curve"].iloc[0]
+    short = both[(both["curve"] != first) | (both["batch_size"] <= 4)]
+    assert (short["curve"] == first).sum() == 2
+    assert list(fits(short)) == list(dict.fromkeys(both["curve"]))[1:] != []
+
+
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
 def test_regimes_of_published_curves_are_those_stated(row):
     curve = read_published(SHALLUE, [row[0]])
