@@ -62,6 +62,16 @@ def exact(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else number(value)
 
 
+def setting(value: float) -> str:
+    """Returns a metaparameter as `number` does; none below 1 is rounded up to 1.
+
+    >>> setting(0.9), setting(0.999824), setting(0.00321)
+    ('0.900', '0.999824', '0.00321')
+    """
+    text = number(value)
+    return f"{1 - float(f'{1 - value:.3g}'):.12g}" if text == "1.000" else text
+
+
 def interval(low: float, high: float, digits: int = 3) -> str:
     """Returns the ends of an interval; 0 and infinity are open ends.
 

@@ -346,6 +346,8 @@ def test_names_hold_what_tells_curves_apart_and_no_more():
     ]
     lines = terminal_table(make(close).results).splitlines()[-2:]
     assert [line.split()[1] for line in lines] == ["0.9995", "0.9999999"]
+    near = make(close).results.assign(learning_rate=0.99982)
+    assert all(" 0.99982 " in line for line in terminal_table(near).splitlines()[-2:])
 
 
 def test_a_crowd_of_curves_gets_a_panel_per_optimizer():
@@ -668,6 +670,15 @@ def test_the_law_states_the_noise_of_k_star_and_its_source(pair):
     [noise] = [text for text in law.paragraphs if text.startswith("The noise")]
     assert re.search(r"is 0\.\d+ octaves \(95 % interval 0\.\d+ to 0\.\d+ oct", noise)
     assert "spacings of first finishers" in noise
+
+
+def test_ratios_that_are_nearly_one_are_one_number():
+    rows = dataclasses.replace(SMALL, optimizers=("sgd", "nesterov"), points=2)
+    results = make(rows).results.sort_values("optimizer")
+    results["steps_to_result"] = [1000, 1000, 1000, 1000, 1003, 1004]
+    results = results.assign(steps_bound="", at_boundary="", bracket_low=990)
+    text = summary(ReportContext(make(rows), curves.curves_of(results), ()))[-1]
+    assert "relative to sgd: 1.00 times the steps for nesterov." in text
 
 
 def test_sentences_never_divide_by_a_missing_point():

@@ -20,7 +20,7 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import cell_names, goals_of, groups, of_curve
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.tables import RowsByCell, metaparameter_names, study_key
-from dps_tf.analysis.wording import count, number
+from dps_tf.analysis.wording import count, number, setting
 from dps_tf.core import TRAIN_LOSS, Goal
 
 _MOST_TRIALS = 3000
@@ -126,7 +126,7 @@ def _trial(
     every = -(-len(rows) // _MOST_EVALUATIONS)
     # From the end, so that the last evaluation is always there.
     rows = rows.iloc[::-1].iloc[::every].iloc[::-1]
-    point = [f"{n} {number(float(trial[n]))}" for n in names if pd.notna(trial[n])]
+    point = [f"{n} {setting(float(trial[n]))}" for n in names if pd.notna(trial[n])]
     return {
         "outcome": str(trial["outcome"]),
         "note": ", ".join([f"trial {trial['trial']}", *point]),

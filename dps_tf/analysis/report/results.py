@@ -15,7 +15,7 @@ from dps_tf.analysis.report.content import (
     number_text,
 )
 from dps_tf.analysis.report.curves import cell_names
-from dps_tf.analysis.wording import steps
+from dps_tf.analysis.wording import setting, steps
 from dps_tf.core import OUTCOMES
 
 
@@ -76,7 +76,7 @@ def results_part(context: ReportContext) -> Part:
         if cells[name].notna().any():
             title = name.replace("_", " ").capitalize()
             column = Column(name, title, "Of the best trial.")
-            shown[column] = [number_text(row[name]) for row in records]
+            shown[column] = [number_text(row[name], setting) for row in records]
     frame = pd.DataFrame({column.name: values for column, values in shown.items()})
     table = PageTable("results", "Results, one row per cell", tuple(shown), frame)
     return Part(tables=(table,))

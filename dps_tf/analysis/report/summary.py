@@ -145,6 +145,6 @@ def _comparisons(curves: Curves) -> list[str]:
 
 def _times(ratios: np.ndarray) -> str:
     low, high = float(ratios.min()), float(ratios.max())
-    if number(low, 2) == number(high, 2):
+    if f"{low:.2g}" == f"{high:.2g}":
         return f"{number(low, 2)} times the steps"
     return f"{number(low, 2)} to {number(high, 2)} times the steps"

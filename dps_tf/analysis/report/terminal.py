@@ -16,7 +16,7 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import axis_order
 from dps_tf.analysis.report.results import metaparameters_of, steps_text
 from dps_tf.analysis.tables import axes_of, metric_names, study_key
-from dps_tf.analysis.wording import count, number
+from dps_tf.analysis.wording import count, number, setting
 from dps_tf.core import OUTCOMES, is_axis
 
 _FEW_CELLS = 6
@@ -125,7 +125,7 @@ def _plain_columns(results: pd.DataFrame) -> tuple[str, dict[str, list[str]]]:
 
 def _plain(value: Any) -> str:
     if isinstance(value, float):
-        return "-" if pd.isna(value) else number(value)
+        return "-" if pd.isna(value) else setting(value)
     return "-" if pd.isna(value) else str(value)
 
 
