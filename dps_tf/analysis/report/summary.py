@@ -16,13 +16,7 @@ from dps_tf.analysis.report.curves import (
     groups,
     of_curve,
 )
-from dps_tf.analysis.wording import (
-    and_list,
-    count,
-    exact,
-    number,
-    steps,
-)
+from dps_tf.analysis.wording import and_list, count, exact, number, steps
 from dps_tf.core import Curve
 
 _NEARLY = 0.02
