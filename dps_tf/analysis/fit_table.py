@@ -81,6 +81,7 @@ class CurveFit:
         low, high = points.low.tolist(), points.high.tolist()
         return {
             "curve": self.curve,
+            "unit": self.unit,
             "batch_size": points.batch_size.tolist(),
             "steps_to_result": [None if np.isinf(k) else k for k in high],
             "bracket_low": [None if np.isnan(k) else k for k in low],

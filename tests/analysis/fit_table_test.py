@@ -85,6 +85,7 @@ def test_seeds_of_unlike_goals_and_names_that_are_equal_as_numbers_stay_apart(tm
     fitted = fit_table(read_table(tmp_path / "named.csv"))
     assert [curve.curve for curve in fitted.curves] == ["1", "01"]
     assert text_of(fitted).count(" tokens\n") == 2 and "examples" not in str(fitted)
+    assert {curve["unit"] for curve in fitted.to_json()["curves"]} == {"tokens"}
 
 
 def test_brackets_are_used(tmp_path):
