@@ -109,7 +109,7 @@ def write_runs(
         require_metric(runs.evaluations, goal.metric)
         # What a study states is of its last value, and may not be of its reports.
         direction_of(goal.metric, goal.direction, runs.direction)
-    cells: list[CellRuns] = []
+    cells: dict[str, CellRuns] = {}
     by_name = runs.trials["trial"] if runs.trials.index.name == "run" else pd.Series()
     names = {number: str(name) for name, number in by_name.items()}
     by_cell = runs.by_cell()
@@ -124,14 +124,13 @@ def write_runs(
         for note in _counters(cell.evaluations, goal.metric):
             progress(f"note: {note}")
         name = cell_name(evaluated.trials.iloc[0].to_dict())
-        if name in {there.cell for there in cells}:
+        if name in cells:
             raise UserError(
                 f"{name} has runs of two precisions: give each a directory of its own."
             )
-        cells.append(
-            CellRuns(name, origin, goal, functools.partial(replace, evaluated), names)
-        )
-    return write_cells(str(sweep_dir), runs.origin, cells, progress)
+        read = functools.partial(replace, evaluated)
+        cells[name] = CellRuns(name, origin, goal, read, names)
+    return write_cells(str(sweep_dir), runs.origin, list(cells.values()), progress)
 
 
 def _counters(evaluations: pd.DataFrame, metric: str) -> Iterator[str]:
