@@ -7,6 +7,7 @@
 # that running again installs only what has changed.
 
 SUPPORTED="3.10, 3.11, 3.12 or 3.13"
+EXTRAS_OF_TESTS=dev,docs,tensorboard
 ROOT=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 VENV=${DPS_TF_VENV:-$ROOT/.venv}
 case $VENV in /*) ;; *) VENV=$PWD/$VENV ;; esac
