@@ -344,6 +344,12 @@ class StepsToResult(keras.callbacks.Callback):
                     f"model {model.name!r} has {len(outputs)} outputs, and an "
                     "objective takes one: give it one output."
                 )
+            if getattr(outputs[0], "_keras_mask", None) is not None:
+                raise UserError(
+                    f"model {model.name!r} masks positions of its outputs, and an "
+                    "evaluation counts every label: leave out mask_zero=True, and "
+                    "layers that mask."
+                )
             graph = tf.compat.v1.get_default_graph()
             assigns = [x.name for x in nodes_of(graph) if x.op.startswith("Assign")]
             self._masks = "prune_low_magnitude" in str(assigns)

@@ -256,6 +256,23 @@ def test_a_token_beyond_the_vocabulary_is_one_sentence_of_a_sweep(tmp_path):
         dps_tf.run(**given, slots=1)
 
 
+@KERAS
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_positions_that_keras_masks_are_not_counted(keras, is_whole):
+    """Keras leaves them out of its loss and metrics, and an evaluation does not."""
+    inputs = keras.Input((4,), dtype="int32")
+    hidden = keras.layers.Embedding(9, 2, mask_zero=True)(inputs)
+    hidden = hidden if is_whole else keras.layers.GlobalAveragePooling1D()(hidden)
+    labels = np.repeat(Y[:, None], 4, 1) if is_whole else Y
+    own = dps_tf.StepsToResult(np.full((22, 4), 1), labels, NEVER, 1)
+    own.set_model(keras.Model(inputs, keras.layers.Dense(2)(hidden)))
+    if not is_whole:
+        own.evaluate()
+        return
+    with pytest.raises(UserError, match="masks positions of its outputs"):
+        own.evaluate()
+
+
 def test_masks_of_tfmot_are_no_change_of_the_training():
     """An evaluation masks weights, and the next mask is drawn from all of them."""
     weights = []
