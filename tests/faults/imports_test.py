@@ -368,6 +368,27 @@ def test_add_hparams_gives_metaparameters_and_no_result_at_step_0(tmp_path):
     assert written(runs, tmp_path)[0]["steps_to_result"] == 20
 
 
+@pytest.mark.parametrize("places", [("1", "2"), (".", ".")])
+def test_metaparameters_that_a_run_sets_anew_are_named(tmp_path, places):
+    write_log(tmp_path / "a" / "tfevents.1", [(10, 0.05)])
+    for number, place in enumerate(places):
+        path = tmp_path / "a" / place / f"tfevents.x{number}"
+        write_log(path, hparams={"batch_size": 8.0 + number, "rate": 0.1})
+    runs = from_tensorboard(tmp_path)
+    assert runs.trials["batch_size"].tolist() == [9]
+    [note] = runs.notes
+    assert note == "run 'a' has several values of batch_size: the last one counts."
+
+
+@pytest.mark.parametrize("unit", ["samples", "consumed_tokens", "wall time"])
+def test_a_tag_that_is_numbered_by_no_updates_is_left_out(tmp_path, unit):
+    """As Megatron-LM writes each loss twice, once against the samples."""
+    write_log(tmp_path / "a" / "tfevents.1", [(10, 0.5), (20, 0.05)])
+    write_log(tmp_path / "a" / "tfevents.2", [(2560, 0.05)], f"val/error vs {unit}")
+    row, said = written(from_tensorboard(tmp_path, batch_size=8), tmp_path)
+    assert row["steps_to_result"] == 20 and "note" not in said
+
+
 def test_splits_around_all_runs_are_parts_of_each(tmp_path):
     for split, error in (("train", 0.01), ("val", 0.1)):
         for run in "ab":
@@ -435,7 +456,18 @@ def test_a_file_with_a_header_alone_is_no_run_and_named(tmp_path, more):
         from_rows(tmp_path / "b8_crashed.csv", batch_size=8)
 
 
-@pytest.mark.parametrize("name", ["epoch", "Samples seen", "n_tokens", "iteration"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "epoch",
+        "Samples seen",
+        "n_tokens",
+        "_step",
+        "env_step",
+        "Wall time",
+        "iteration",
+    ],
+)
 def test_a_column_that_counts_no_updates_is_asked_about(tmp_path, name):
     (tmp_path / "r.csv").write_text(f"run,{name},val_error\na,2,0.05\n")
     given = {"rename": {name: "step"}, "batch_size": 8}
@@ -620,10 +652,22 @@ def test_rows_of_one_step_that_hold_different_metrics_are_one_evaluation(tmp_pat
         ("0,100,0.5\n0,200,0.3\n0,50,0.4\n0,250,0.1\n", "trial 0 go back to 50"),
         ("0,10,0.5\n0,10,0.3\n0,20,0.1\n", "several values of a metric at step 10"),
         ("0,0,0.1\n", "K* is 0"),
+        ("0,49,0.5\n0,99,0.3\n0,149,0.1\n", "one less than a multiple of 50"),
+        ("0,0,0.5\n0,1,0.4\n0,2,0.3\n0,3,0.1\n", "evaluated at every step"),
+        ("0,0,0.5\n0,1,0.3\n0,3,0.1\n", ""),
+        ("0,10,0.08\n0,20,0.05\n", f"every value of {METRIC} meets the goal 0.1"),
+        (f"0,20,0.5\n0,40,{1 - float(np.float32(0.9))}\n", "if only rounding parts"),
+        (f"0,20,0.5\n0,40,{float(np.float32(0.1))}\n", ""),
     ],
 )
-def test_steps_that_may_not_count_updates_are_named(tmp_path, rows, said):
-    assert said in written(from_text(tmp_path / "in", rows), tmp_path)[1]
+def test_steps_and_values_that_may_mean_something_else_are_named(tmp_path, rows, said):
+    lines = written(from_text(tmp_path / "in", rows), tmp_path)[1]
+    assert said in lines and bool(said) == ("note" in lines)
+
+
+def test_a_value_that_rounding_puts_beyond_a_strict_goal_is_named(tmp_path):
+    runs = from_text(tmp_path / "in", f"0,20,0.5\n0,40,{0.7 - 0.6}\n")
+    assert "is 0.09999" in written(runs, tmp_path, replace(GOAL, inclusive=False))[1]
 
 
 def test_steps_that_are_all_0_are_refused(tmp_path):
@@ -907,6 +951,13 @@ def test_a_long_table_gives_what_its_two_tables_give(tmp_path, kind):
             "8,.1,10,.5\n8,.1,20,.4\n8,.05,30,.3\n8,.05,40,.2\n",
             "begins at step 30",
         ),
+        *(  # a rate that changes while steps only go up
+            ("batch_size,learning_rate", rows, "row 2 begins at step 10")
+            for rows in (
+                "8,0,0,.9\n8,.1,10,.5\n8,.1,20,.4\n",
+                "8,.1,5,.9\n8,.2,10,.5\n8,.1,15,.4\n8,.2,20,.3\n",
+            )
+        ),
         ("batch_size,learning_rate", ",.1,10,.5\n", "has no batch size"),
         (
             "batch_size,learning_rate",
@@ -961,6 +1012,12 @@ def test_rows_that_may_not_be_runs_are_refused(tmp_path, first, rows, said):
         ("b8K_again", "b{batch_size}*", "no"),
         ("b8,192", "b{batch_size}*", "no"),
         ("b8,192", "b{batch_size},*", ""),
+        ("b8x8", "b{batch_size}*", "no"),
+        ("b8x8", "b{batch_size}x*", ""),
+        ("b8_lr0p1", "b{batch_size}_lr{learning_rate}*", "no"),
+        ("b8_lr1e_3", "b{batch_size}_lr{learning_rate}*", "no"),
+        ("b8_lr1d-3", "b{batch_size}_lr{learning_rate}*", "no"),
+        ("b8_001", "b{batch_size}*", ""),
         ("812", "{batch_size}{seed}", "no"),
         ("b-8", "*{batch_size}", "more than one"),
         ("a_b_8_9", "{optimizer}_{batch_size}*", "more than one"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from dps_tf.analysis.interchange import foreign_files
 from dps_tf.analysis.interchange.checks import INCOMPLETE, measured
 from dps_tf.analysis.interchange.run_tables import Runs
 from dps_tf.analysis.interchange.runs import (
+    OTHER_STEPS,
     SPLITS,
     Run,
     curve_of,
@@ -28,6 +30,7 @@ from dps_tf.analysis.interchange.runs import (
 from dps_tf.core import UserError
 
 _START = 1  # SessionLog.START
+_VERSUS = re.compile(rf"_vs_iterations$|[ _-]vs[ _-].*({OTHER_STEPS.pattern})", re.I)
 _HPARAMS = "hparams"
 """The part of a run that `add_hparams` writes into a folder of its own."""
 
@@ -116,6 +119,7 @@ class _Folder:
     end: int | None = None  # the last step before a damage
     last: dict[str, int] = field(default_factory=dict)
     back: set[str] = field(default_factory=set)  # tags whose steps went back
+    several: list[str] = field(default_factory=list)  # metaparameters set anew
 
     def tags(self) -> set[str]:
         return {tag for row in self.values.values() for tag in row}
@@ -156,7 +160,10 @@ def _run(name: str, parts: Sequence[tuple[str, _Folder]]) -> Run:
     """Returns the run of some folders, each a part of it."""
     values: dict[int, dict[str, float]] = defaultdict(dict)
     columns: dict[str, Any] = {}
+    several: list[str] = []
     for part, found in parts:
+        several += found.several
+        several += [x for x, v in found.columns.items() if columns.get(x, v) != v]
         columns |= found.columns
         for step, row in found.values.items() if part != _HPARAMS else ():
             for tag, number in row.items():
@@ -165,7 +172,13 @@ def _run(name: str, parts: Sequence[tuple[str, _Folder]]) -> Run:
                 # A tag that names its split is not of the folder's.
                 is_named = not part or (part in SPLITS and split_of(tag))
                 values[step][tag if is_named else name_of] = number
-    note = " ".join(note for _, found in parts for note in found.notes)
+    notes = [note for _, found in parts for note in found.notes]
+    if several:
+        which = ", ".join(sorted({*several}))
+        notes.append(
+            f"run {name!r} has several values of {which}: the last one counts."
+        )
+    note = " ".join(notes)
     ends = [found.end for _, found in parts if found.end is not None]
     if not ends:
         return Run(name, curve_of(values), columns, note=note)
@@ -256,11 +269,15 @@ class _Events:
         """Adds the scalars of an event by step, and its metaparameters."""
         for value in event.summary.value:
             if value.metadata.plugin_data.plugin_name == "hparams":
-                found.columns |= self._session(value)
+                session = self._session(value)
+                held = found.columns
+                found.several += [x for x, v in session.items() if held.get(x, v) != v]
+                held |= session
                 continue
             number = self._number(value)
             # Keras numbers `_vs_iterations` by updates, and all others by epochs.
-            if number is not None and not value.tag.endswith("_vs_iterations"):
+            # Megatron numbers `vs samples` by samples, and others by updates.
+            if number is not None and not _VERSUS.search(value.tag):
                 tag = value.tag.removeprefix("epoch_")
                 self.of_epochs |= {value.tag} - {tag}
                 row = found.values.setdefault(event.step, {})

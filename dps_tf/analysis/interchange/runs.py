@@ -27,7 +27,7 @@ from dps_tf.analysis.interchange.checks import (
     named,
 )
 from dps_tf.analysis.interchange.run_tables import DEFAULTS, Runs
-from dps_tf.analysis.tables import Floats, numbers, refuse_first, require, row_number
+from dps_tf.analysis.tables import numbers, refuse_first, require, row_number
 from dps_tf.core import CELL_TYPES, UserError, is_axis, is_whole, near_matches, whole
 
 _TEXTS = ("precision", *(name for name, kind in CELL_TYPES.items() if kind is str))
@@ -42,10 +42,14 @@ SPLITS = {
 }
 """Spellings of the splits in other software, before `_` or `/`."""
 _UNKNOWN_SPLIT = "logged"
-_OTHER_STEPS = re.compile("epoch|example|image|sample|sequence|token", re.IGNORECASE)
+OTHER_STEPS = re.compile(
+    "epoch|example|image|sample|sequence|token|word|frame|env|episode|time|second|"
+    "minute|hour|^_step$",  # W&B's own `_step` counts calls of `log`
+    re.IGNORECASE,
+)
 _NUMBER = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?!\d|\.\d|[eE][-+]?\d)"
-_WHOLE = r"(?!,\d|[kKM](?![A-Za-z0-9]))"
-"""Before any text: no number goes on here, as 1k and 1,5 would."""
+_WHOLE = r"(?![,pPxX×*^'’]\d|[eE][_−–]\d|[dD]-\d|[kKM](?![A-Za-z0-9]))"
+"""Before any text: no number goes on here, as 1k, 1,5, 0p1, 64x8 and 1e_3 would."""
 
 
 @dataclass(frozen=True)
@@ -391,7 +395,7 @@ def from_rows(
     if not paths:
         raise UserError(f"{str(root)!r} holds no .csv and no .parquet file.")
     old = {new: name for name, new in (rename or {}).items()}
-    if "steps_per_report" not in options and _OTHER_STEPS.search(old.get("step", "")):
+    if "steps_per_report" not in options and OTHER_STEPS.search(old.get("step", "")):
         raise UserError(
             f"{old['step']!r} is to be the step, which counts updates: divide it, or "
             "give steps_per_report, the updates of each (1 if it counts them)."
@@ -460,7 +464,7 @@ def _runs_of_rows(frame: pd.DataFrame, base: str) -> Iterator[Run]:
         checked_numbers(frame, name)  # here, where rows have the numbers of the file
     by = keys or others
     groups = frame.groupby(by, sort=False, dropna=False) if by else [("", frame)]
-    steps = np.unique(numbers(frame["step"]).dropna())
+    steps = numbers(frame["step"]).dropna()
     for key, part in groups:
         name = str(key[0]) if keys else f"row {row_number(part, 0)}"
         if not keys:
@@ -473,19 +477,21 @@ def _runs_of_rows(frame: pd.DataFrame, base: str) -> Iterator[Run]:
 
 
 def _check_run(
-    part: pd.DataFrame, metrics: Sequence[str], equal: pd.DataFrame, every: Floats
+    part: pd.DataFrame, metrics: Sequence[str], equal: pd.DataFrame, every: pd.Series
 ) -> None:
     """Raises UserError for rows, equal in some columns, that may not be one run.
 
-    `equal`: these columns, of all rows of the table.
+    `equal`: these columns, of all rows of the table; `every`: the steps of these rows.
     """
     rows = f"the run that begins in row {row_number(part, 0)}"
     advice = "add a column `run`, or rename one to it"
     if (part.groupby("step")[list(metrics)].count() > 1).any(axis=None):
         raise UserError(f"{rows} has several values of a metric for a step: {advice}.")
     steps = np.unique(numbers(part["step"]).dropna())
-    gap = np.diff(steps if len(steps) > 1 else every).max(initial=0)
-    if len(steps) and steps[0] > max(gap, every[0]):
+    gap = np.diff(steps if len(steps) > 1 else np.unique(every)).max(initial=0)
+    # A file of several runs begins anew somewhere.
+    gap = 0 if (every.diff()[1:] > 0).all() else gap
+    if len(steps) and steps[0] > max(gap, every.min()):
         empty = [
             f"row {row_number(equal[equal[name].isna()], 0)} has no {name}"
             for name in equal

@@ -113,7 +113,8 @@ def write_runs(
     by_name = runs.trials["trial"] if runs.trials.index.name == "run" else pd.Series()
     names = {number: str(name) for name, number in by_name.items()}
     by_cell = runs.by_cell()
-    for note in (*by_cell[0].notes, *_examples_for_steps(by_cell)):
+    notes = (*by_cell[0].notes, *_examples_for_steps(by_cell), *_doubts(by_cell, goal))
+    for note in notes:
         progress(f"note: {note}")
     for cell in by_cell:
         finite = _finite(cell, goal, progress)
@@ -155,6 +156,35 @@ def _examples_for_steps(cells: Sequence[Runs]) -> Iterator[str]:
         yield (
             f"at each of {len(unit)} batch sizes steps are multiples of {times:.0f} "
             "times the batch size: if they count examples, divide them by it."
+        )
+
+
+def _doubts(cells: Sequence[Runs], goal: Goal) -> Iterator[str]:
+    """Yields notes if steps, or values of the metric, may mean something else."""
+    every = pd.concat([cell.evaluations for cell in cells])
+    every = every[np.isfinite(every[goal.metric])]
+    steps, values = np.unique(every["step"]), every[goal.metric].to_numpy()
+    unit = int(np.gcd.reduce(steps + 1)) if len(steps) > 1 else 0
+    if unit > 2:
+        yield (
+            f"each step is one less than a multiple of {unit}: if steps count from 0, "
+            "add 1, or give first_report=0."
+        )
+    gaps = every.groupby("trial")["step"].diff().dropna()
+    if len(gaps) > 2 and (gaps == 1).all():
+        yield "runs are evaluated at every step: if steps count epochs, give updates."
+    if len(steps) > 1 and steps[0] and goal.reaches(values).all():
+        yield (
+            f"every value of {goal.metric} meets the goal {goal.threshold:g}: give "
+            "both in one unit, as percent and shares are not."
+        )
+    is_near = np.isclose(values, goal.threshold, rtol=1e-5, atol=0)
+    doubtful = every[is_near & (goal.reaches(values) != goal.inclusive)]
+    for trial, step in doubtful[["trial", "step"]].values[:1]:
+        value = float(doubtful[goal.metric].iloc[0])
+        yield (
+            f"{goal.metric} of trial {trial} at step {step} is {value!r}, and the goal "
+            f"{goal.threshold!r}: if only rounding parts them, round the values."
         )
 
 
