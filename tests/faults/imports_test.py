@@ -655,6 +655,11 @@ def test_rows_of_one_step_that_hold_different_metrics_are_one_evaluation(tmp_pat
         ("0,49,0.5\n0,99,0.3\n0,149,0.1\n", "one less than a multiple of 50"),
         ("0,0,0.5\n0,1,0.4\n0,2,0.3\n0,3,0.1\n", "evaluated at every step"),
         ("0,0,0.5\n0,1,0.3\n0,3,0.1\n", ""),
+        ("0,101,0.5\n0,201,0.3\n0,301,0.1\n", "one more than a multiple of 100"),
+        ("0,1,0.5\n0,101,0.3\n0,201,0.1\n", ""),
+        ("0,10,0\n0,20,0.5\n0,30,0.05\n", "it stands for what was not measured"),
+        ("0,10,0.5\n0,20,-1\n0,30,0.05\n", "it stands for what was not measured"),
+        ("0,10,0.5\n0,20,0.05\n0,30,0.2\n", ""),
         ("0,10,0.08\n0,20,0.05\n", f"every value of {METRIC} meets the goal 0.1"),
         (f"0,20,0.5\n0,40,{1 - float(np.float32(0.9))}\n", "if only rounding parts"),
         (f"0,20,0.5\n0,40,{float(np.float32(0.1))}\n", ""),
@@ -778,6 +783,20 @@ def test_the_number_of_the_first_report_is_a_whole_number(tmp_path, first):
     ):
         with pytest.raises(UserError, match="first_report is .* a whole number"):
             read()
+
+
+@pytest.mark.parametrize("source", ["rows", "tensorboard"])
+@pytest.mark.parametrize(("stated", "is_said"), [(16, True), ("8", False)])
+def test_a_column_that_a_caller_contradicts_is_named(tmp_path, source, stated, is_said):
+    if source == "rows":
+        (tmp_path / "r.csv").write_text("run,batch_size,step,val_error\na,8,10,.05\n")
+        runs = from_rows(tmp_path / "r.csv", batch_size=stated)
+    else:
+        path = tmp_path / "a" / "tfevents.1"
+        write_log(path, [(10, 0.05)], hparams={"batch_size": 8.0})
+        runs = from_tensorboard(tmp_path, batch_size=stated)
+    assert runs.trials["batch_size"].tolist() == [int(stated)]
+    assert ("given for all runs as 16, which counts" in str(runs.notes)) == is_said
 
 
 def test_what_a_caller_states_of_rows_overrides_them(tmp_path):

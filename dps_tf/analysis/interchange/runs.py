@@ -114,6 +114,7 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
     renamed = dict(rename or {})
     listed = _checked(runs, renamed, common, *(about or {}).values())
     rows, curves, names, notes, empty = [], [], [], [], []
+    overridden: dict[str, str] = {}
     for number, run in enumerate(listed):
         if run.curve.empty and not run.note and run.status != INFEASIBLE:
             empty.append(run.name)
@@ -122,6 +123,7 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
         _check_columns(run.name, own, ("trial", "status", "steps"), origin)
         given = {**common, **(about or {}).get(run.name, {})}
         _check_columns(run.name, given, ("trial",), origin)
+        overridden = {**_overridden(run.name, own, common), **overridden}
         columns = {**own, **_renamed(given, renamed)}
         for name, value in (_told(pattern, run.name) if pattern else {}).items():
             if _columns({name: columns.setdefault(name, value)}) != _columns(
@@ -155,8 +157,22 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
     if not evaluations.index.is_unique:  # else it is the index of one file
         evaluations = evaluations.reset_index(drop=True)
     least = evaluations["step"].min() / steps_per_report + first_report - 1
-    notes += report_notes(least, first_report, steps_per_report, trials.batch_size)
+    reported = report_notes(least, first_report, steps_per_report, trials.batch_size)
+    notes += [*overridden.values(), *reported]
     return Runs(trials, evaluations, origin, notes=tuple(notes))
+
+
+def _overridden(
+    run: str, own: Mapping[str, Any], common: Mapping[str, Any]
+) -> dict[str, str]:
+    """Returns sentences on what a run records and the caller states otherwise."""
+    return {
+        name: f"{name} of run {run!r} is {own[name]}, and given for all runs as "
+        f"{value}, which counts."
+        for name, value in common.items()
+        if str(own.get(name, value)) != str(value)
+        and _number(own[name]) != _number(value)
+    }
 
 
 def report_notes(least: float, first: int, unit: Any, sizes: Any) -> Iterator[str]:
@@ -413,8 +429,11 @@ def from_rows(
             for run in _runs_of_rows(frame.set_axis(list(names), axis=1), base):
                 if run.name in about:
                     raise UserError(f"another file has a run {run.name!r}: rename one.")
-                runs.append(Run(run.name, run.curve))
-                own = {n: x for n, x in run.columns.items() if n not in options}
+                own, held = dict(run.columns), {}
+                for column in [n for n in own if n in options]:
+                    held[column] = own.pop(column)
+                held = {n: x for n, x in held.items() if n not in ("status", "steps")}
+                runs.append(Run(run.name, run.curve, held))
                 about[run.name] = {**own, **given.get(run.name, {})}
     _check_there(rename or {}, *frames)
     read = runs_of(runs, str(root), about={**given, **about}, **options)

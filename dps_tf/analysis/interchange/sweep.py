@@ -162,30 +162,46 @@ def _examples_for_steps(cells: Sequence[Runs]) -> Iterator[str]:
 def _doubts(cells: Sequence[Runs], goal: Goal) -> Iterator[str]:
     """Yields notes if steps, or values of the metric, may mean something else."""
     every = pd.concat([cell.evaluations for cell in cells])
-    every = every[np.isfinite(every[goal.metric])]
-    steps, values = np.unique(every["step"]), every[goal.metric].to_numpy()
-    unit = int(np.gcd.reduce(steps + 1)) if len(steps) > 1 else 0
-    if unit > 2:
-        yield (
-            f"each step is one less than a multiple of {unit}: if steps count from 0, "
-            "add 1, or give first_report=0."
-        )
-    gaps = every.groupby("trial")["step"].diff().dropna()
-    if len(gaps) > 2 and (gaps == 1).all():
+    every = every.loc[np.isfinite(every[goal.metric]), ["trial", "step", goal.metric]]
+    steps, gaps = np.unique(every["step"]), every.groupby("trial")["step"].diff()
+    for shift, word in ((1, "less"), (-1, "more")):
+        unit = int(np.gcd.reduce(steps + shift)) if len(steps) > 1 else 0
+        if unit > 2 and steps[0] + shift:
+            yield (
+                f"each step is one {word} than a multiple of {unit}: if steps count "
+                "from another number, shift them, or correct first_report."
+            )
+    if gaps.count() > 2 and gaps.isin([1, np.nan]).all():
         yield "runs are evaluated at every step: if steps count epochs, give updates."
-    if len(steps) > 1 and steps[0] and goal.reaches(values).all():
+    yield from _odd_values(every, steps, goal)
+
+
+def _odd_values(every: pd.DataFrame, steps: Any, goal: Goal) -> Iterator[str]:
+    """Yields notes on finite values that the goal may have been met by wrongly."""
+    values, trials = every[goal.metric].to_numpy(), every["trial"].to_numpy()
+    met = goal.reaches(values)
+    if len(steps) > 1 and steps[0] and met.all():
         yield (
             f"every value of {goal.metric} meets the goal {goal.threshold:g}: give "
             "both in one unit, as percent and shares are not."
         )
     is_near = np.isclose(values, goal.threshold, rtol=1e-5, atol=0)
-    doubtful = every[is_near & (goal.reaches(values) != goal.inclusive)]
-    for trial, step in doubtful[["trial", "step"]].values[:1]:
-        value = float(doubtful[goal.metric].iloc[0])
-        yield (
-            f"{goal.metric} of trial {trial} at step {step} is {value!r}, and the goal "
-            f"{goal.threshold!r}: if only rounding parts them, round the values."
-        )
+    is_first = np.diff(trials, prepend=-1) != 0
+    is_next = ~met[1:] & ~is_first[1:]
+    filled = met & is_first & np.append(is_next, False)
+    filled |= met & (values < 0) & (goal.threshold > 0)
+    for is_odd, advice in (
+        (
+            is_near & (met != goal.inclusive),
+            "only rounding parts them, round the values",
+        ),
+        (filled, "it stands for what was not measured, leave it empty"),
+    ):
+        for trial, step, value in every[is_odd].to_numpy().tolist()[:1]:
+            yield (
+                f"{goal.metric} of trial {trial:.0f} at step {step:.0f} is {value!r}, "
+                f"and the goal {goal.threshold!r}: if {advice}."
+            )
 
 
 def _finite(runs: Runs, goal: Goal, progress: Callable[[str], None]) -> Runs:
