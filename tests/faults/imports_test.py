@@ -758,6 +758,27 @@ def test_hidden_copies_of_tables_are_no_runs(tmp_path):
     assert len(from_rows(tmp_path / ".home" / "runs" / ".a.csv").trials) == 1
 
 
+def test_hidden_event_files_are_no_runs_and_named(tmp_path):
+    root = tmp_path / ".home"
+    for place in ("a", "a/.ipynb_checkpoints", ".Trash-1000/files/b"):
+        write_log(root / place / "tfevents.1", [(10, 0.05)])
+    runs = from_tensorboard(root, batch_size=8)
+    assert len(runs.trials) == 1 and "one of 2 event files in hidden" in str(runs.notes)
+
+
+@pytest.mark.parametrize("noted", [8, 64])
+def test_a_batch_size_that_a_trial_notes_otherwise_is_named(noted):
+    study = optuna.create_study()
+    trial = study.ask()
+    trial.suggest_categorical("batch_size", [8])
+    trial.set_user_attr("batch_size", noted)
+    trial.report(0.05, 10)
+    study.tell(trial, 0.05)
+    runs = from_optuna(study, METRIC, steps_per_report=1, first_report=1)
+    assert runs.trials["batch_size"].tolist() == [8]
+    assert ("and 64 as an attribute" in str(runs.notes)) == (noted == 64)
+
+
 @pytest.mark.parametrize("unit", ["40", None, 2.5, True, 0, -1])
 @pytest.mark.parametrize("source", ["optuna", "optuna by trial", "rows"])
 def test_updates_between_reports_are_a_whole_number(tmp_path, source, unit):

@@ -71,8 +71,10 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
     root = Path(folder).expanduser().absolute()
     is_folder = foreign_files.kind_of(root) == "folder"
     named = sorted(root.rglob("*tfevents*")) if is_folder else []
+    # Trash lies in hidden folders, and copies that Jupyter keeps.
+    hidden = [path for path in named if "/." in str(path).removeprefix(str(root))]
     places: dict[Path, list[Path]] = defaultdict(list)
-    for path in named:
+    for path in sorted({*named} - {*hidden}):
         if foreign_files.kind_of(path) == "file" and not path.is_symlink():
             places[path.parent.relative_to(root)].append(path)
     if not places:
@@ -106,6 +108,8 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
     links = [x for x in links if not Path(os.path.realpath(x)).is_relative_to(home)]
     kind = f"one of {len(links)} links out of the folder: copy what they point to"
     notes = [f"{str(path)!r} is left out, {kind}." for path in links[:1]]
+    kind = f"one of {len(hidden)} event files in hidden folders"
+    notes += [f"{str(path)!r} is left out, {kind}." for path in hidden[:1]]
     return replace(read, notes=(*read.notes, *notes))
 
 

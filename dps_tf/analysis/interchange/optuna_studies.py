@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -67,8 +67,19 @@ def from_optuna(
         runs,
         space=_space(trials, runs),
         direction=stated,
-        notes=(*runs.notes, *notes),
+        notes=(*runs.notes, *notes, *_contradictions(trials)),
     )
+
+
+def _contradictions(trials: Sequence[Any]) -> Iterator[str]:
+    """Yields a note if a trial has one batch size drawn, and another one noted."""
+    size = "batch_size"
+    both = [t for t in trials if size in t.params and size in t.user_attrs]
+    for trial in [t for t in both if t.params[size] != t.user_attrs[size]][:1]:
+        yield (
+            f"{size} of trial {trial.number} is {trial.params[size]} as a parameter, "
+            f"and {trial.user_attrs[size]} as an attribute: the parameter counts."
+        )
 
 
 def load_optuna(database: str | Path, name: str | None = None) -> Any:
