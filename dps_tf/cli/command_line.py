@@ -13,7 +13,6 @@ import importlib.util  # gin reports a missing file wrongly without it
 import os
 import select
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from absl import app
 
 from dps_tf.cli import flags
-from dps_tf.core import UserError, printable
+from dps_tf.core import UserError, own_code, printable
 
 if TYPE_CHECKING:
     from dps_tf.analysis.sweep_status import CellStatus
@@ -148,20 +147,14 @@ def import_modules(names: Sequence[str]) -> None:
     if names and not {here, ""} & set(sys.path):
         sys.path.insert(0, here)
     for name in names:
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            raise UserError(
-                f"--import={name}: {error}; run from its folder or put that on "
-                "PYTHONPATH."
-            ) from error
-        except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            text = " ".join(str(error).split())
-            raise UserError(
-                f"--import={name} fails with {type(error).__name__}: {text} "
-                f"({place.filename}, line {place.lineno}); correct the module."
-            ) from error
+        with own_code(f"--import={name}", "correct the module"):
+            try:
+                importlib.import_module(name)
+            except ModuleNotFoundError as error:
+                raise UserError(
+                    f"--import={name}: {error}; run from its folder or put that on "
+                    "PYTHONPATH."
+                ) from error
 
 
 def tell_of_damage(problems: Iterable[str], printed: set[str]) -> None:

@@ -24,6 +24,7 @@ from dps_tf.core.errors import (
     is_whole,
     near_matches,
     on_one_line,
+    own_code,
     printable,
     whole,
 )

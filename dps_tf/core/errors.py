@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
 import numbers
-from collections.abc import Collection, Iterable, Mapping
+import sysconfig
+import traceback
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeGuard, cast
+
+_OF_OTHERS = (
+    "site-packages",
+    "<frozen",
+    sysconfig.get_path("stdlib"),
+    str(Path(__file__).parents[1]),
+)
+"""What is in the names of files that no user wrote."""
 
 
 class UserError(ValueError):
@@ -15,6 +27,28 @@ class UserError(ValueError):
     The message is one sentence that names the value, what was allowed and what to do;
     commands print it without a traceback and exit with code 2.
     """
+
+
+@contextlib.contextmanager
+def own_code(
+    what: str, advice: str, kinds: tuple[type[Exception], ...] = (Exception,)
+) -> Iterator[None]:
+    """Makes an error of a user's own code a UserError that names its place.
+
+    `kinds`: of errors; `advice`: what to do about them.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except kinds as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f for f in frames if not any(p in f.filename for p in _OF_OTHERS)]
+        place = (own or frames)[-1]
+        raise UserError(
+            f"{what} fails with {type(error).__name__}: {on_one_line(error)} "
+            f"({place.filename}, line {place.lineno}); {advice}."
+        ) from error
 
 
 def is_number(value: object) -> TypeGuard[float]:

@@ -7,7 +7,6 @@ tf_keras model that outputs logits, so that losses and metrics have one form of 
 from __future__ import annotations
 
 import json
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from dps_tf.core import (
     UserError,
     Workload,
     arguments_of,
+    own_code,
     remembered,
 )
 from dps_tf.models import image_networks, language_networks
@@ -99,18 +99,9 @@ def build(
             no functional model of tf_keras.
     """
     resolved = NETWORKS.resolve(name, arguments)
-    try:
-        with own_settings(), noting_initializers():
-            model = NETWORKS[name](tuple(input_shape), classes, **resolved)
-    except UserError:
-        raise
-    except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        text = " ".join(str(error).split())[:300]
-        raise UserError(
-            f"network {name!r} cannot be built with {arguments} for inputs of shape "
-            f"{tuple(input_shape)}: {text} ({place.filename}, line {place.lineno})."
-        ) from error
+    what = f"network {name!r} with {arguments} for inputs of {tuple(input_shape)}"
+    with own_settings(), noting_initializers(), own_code(what, "change one of them"):
+        model = NETWORKS[name](tuple(input_shape), classes, **resolved)
     check_functional(name, model, input_shape)
     check_drawn(name, model)
     return model

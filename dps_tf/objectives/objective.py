@@ -26,6 +26,7 @@ from dps_tf.core import (
     UserError,
     near_matches,
     on_one_line,
+    own_code,
 )
 from dps_tf.objectives.metric import Metric, Sums, check_sums, one_per_label
 
@@ -39,6 +40,10 @@ _TAKEN = {
     INDICATORS: "0 or 1 for each class (below 0: unknown), as whole numbers",
     NUMBERS: "floating-point numbers of the shape of the outputs (NaN: unknown)",
 }
+_TRACED = (
+    "write it with TensorFlow's operations, as tf.where for an `if`, without NumPy",
+    (TypeError, AttributeError, NotImplementedError, ValueError),
+)
 _ROWS = 10_000  # rows of labels read at a time, as they may be mapped from a file
 L2_PENALTY = "l2_penalty"
 """A metaparameter of every objective: half of its value times the square norm of all
@@ -271,7 +276,8 @@ class Objective:
         self, labels: tf.Tensor, outputs: tf.Tensor, metaparameters: Metaparameters
     ) -> tf.Tensor:
         try:
-            losses = self.loss(labels, outputs, metaparameters)
+            with own_code("the loss of the objective", *_TRACED):
+                losses = self.loss(labels, outputs, metaparameters)
         except KeyError as error:
             if error.args[0] in metaparameters or not isinstance(error.args[0], str):
                 raise
@@ -300,18 +306,19 @@ class Objective:
         dictionary of tensors [batch, ...] for each of `kept`.
         """
         weights = self.valid_weights(labels, valid)
-        return {
-            "loss": tf.reduce_sum(self.weighted_loss(labels, outputs, weights)),
-            "weight": tf.reduce_sum(tf.cast(weights, tf.float64)),
-            "metrics": [
-                check_sums(sums(labels, outputs, weights), labels, of_rows=False)
-                for sums in self.summed
-            ],
-            "rows": [
-                check_sums(rows(labels, outputs, weights), labels, of_rows=True)
-                for rows in self.kept
-            ],
-        }
+        with own_code("a metric of the objective", *_TRACED):
+            return {
+                "loss": tf.reduce_sum(self.weighted_loss(labels, outputs, weights)),
+                "weight": tf.reduce_sum(tf.cast(weights, tf.float64)),
+                "metrics": [
+                    check_sums(sums(labels, outputs, weights), labels, of_rows=False)
+                    for sums in self.summed
+                ],
+                "rows": [
+                    check_sums(rows(labels, outputs, weights), labels, of_rows=True)
+                    for rows in self.kept
+                ],
+            }
 
     def weighted_loss(
         self, labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor

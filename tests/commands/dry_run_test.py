@@ -37,7 +37,7 @@ MISTAKES = {
     ),
     "an argument that the network cannot be built with": (
         "workload.network_arguments = {'widths': ('sixty-four',)}",
-        "network 'mlp' cannot be built with",
+        "network 'mlp' with {'widths': ",
     ),
     "data that are not prepared": (
         "workload.dataset = 'mnist'",

@@ -57,6 +57,35 @@ def test_a_loss_is_one_number_for_each_label(loss, use, positions):
     USES[use](PLAIN, labels, outputs)
 
 
+def chosen(y, o):
+    return each(y, o) if tf.reduce_mean(o) > 0 else 2.0 * each(y, o)
+
+
+OUTSIDE = {
+    "an if": chosen,
+    "NumPy": lambda y, o: tf.constant(np.log1p(each(y, o))),
+    "a value": lambda y, o: each(y, o) * o.numpy().mean(),
+    "a number": lambda y, o: each(y, o) * float(tf.reduce_mean(o)),
+}
+
+
+@pytest.mark.parametrize("kind", OUTSIDE)
+@pytest.mark.parametrize("part", ["loss", "metric"])
+def test_what_no_graph_holds_is_refused_with_its_line(kind, part):
+    own = OUTSIDE[kind]
+    metrics = fractions(lambda y, o: own(y, o) > 0, "own_error")
+    changed = {
+        "loss": {"loss": lambda y, o, _: own(y, o)},
+        "metric": {"metrics": metrics},
+    }
+    objective = dataclasses.replace(PLAIN, **changed[part])
+    specs = tf.TensorSpec([16], tf.int32), tf.TensorSpec([16, 4])
+    traced = tf.function(objective.sums, autograph=False)
+    fails = rf"{part} of the objective fails with .*losses_test.py, line \d+"
+    with pytest.raises(UserError, match=fails):
+        traced.get_concrete_function(*specs, tf.TensorSpec([16], tf.bool))
+
+
 WEIGHTS = {
     "one for all": lambda w: tf.constant(2.0),
     "a column": lambda w: w[..., None],
