@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -326,6 +327,14 @@ class StepsToResult(keras.callbacks.Callback):
             raise UserError(
                 f"the callback has watched model {self.model.name!r}, whose curve it "
                 "holds: make a new StepsToResult for each model."
+            )
+        is_of_keras3 = any(x.__module__.startswith("keras.") for x in type(model).mro())
+        backend = sys.modules["keras"].backend.backend() if is_of_keras3 else ""
+        if backend not in ("", "tensorflow"):
+            raise UserError(
+                f"model {model.name!r} computes by {backend}, and StepsToResult "
+                "evaluates by TensorFlow: set KERAS_BACKEND=tensorflow before Python "
+                "starts."
             )
         super().set_model(model)
 

@@ -257,6 +257,18 @@ def test_a_token_beyond_the_vocabulary_is_one_sentence_of_a_sweep(tmp_path):
 
 
 @KERAS
+def test_a_model_of_another_backend_is_one_sentence(keras, monkeypatch):
+    monkeypatch.setattr(keras3.backend, "backend", lambda: "jax")
+    model, own = model_of(keras), dps_tf.StepsToResult(X, Y, NEVER, 1)
+    if keras is tf_keras:
+        own.set_model(model)
+        assert own.evaluate().metrics["validation/accuracy"] <= 1
+        return
+    with pytest.raises(UserError, match="computes by jax, and StepsToResult"):
+        own.set_model(model)
+
+
+@KERAS
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_positions_that_keras_masks_are_not_counted(keras, is_whole):
     """Keras leaves them out of its loss and metrics, and an evaluation does not."""
