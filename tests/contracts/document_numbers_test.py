@@ -188,5 +188,5 @@ def test_a_table_of_shares_is_that_of_its_trials():
 
 def test_an_estimate_that_no_table_has_is_noticed():
     assert "3.25 (2.23 to 4.72)" in estimates()
-    assert "2.93 (1.66 to 5.09)" not in estimates()
+    assert "3.26 (2.23 to 4.72)" not in estimates()
     assert "at most 0.0690" in estimates()
