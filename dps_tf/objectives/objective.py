@@ -306,19 +306,21 @@ class Objective:
         dictionary of tensors [batch, ...] for each of `kept`.
         """
         weights = self.valid_weights(labels, valid)
-        with own_code("a metric of the objective", *_TRACED):
-            return {
-                "loss": tf.reduce_sum(self.weighted_loss(labels, outputs, weights)),
-                "weight": tf.reduce_sum(tf.cast(weights, tf.float64)),
-                "metrics": [
-                    check_sums(sums(labels, outputs, weights), labels, of_rows=False)
-                    for sums in self.summed
-                ],
-                "rows": [
-                    check_sums(rows(labels, outputs, weights), labels, of_rows=True)
-                    for rows in self.kept
-                ],
-            }
+
+        def found(sums: Callable[..., Any]) -> Any:
+            with own_code("a metric of the objective", *_TRACED):
+                return sums(labels, outputs, weights)
+
+        return {
+            "loss": tf.reduce_sum(self.weighted_loss(labels, outputs, weights)),
+            "weight": tf.reduce_sum(tf.cast(weights, tf.float64)),
+            "metrics": [
+                check_sums(found(sums), labels, of_rows=False) for sums in self.summed
+            ],
+            "rows": [
+                check_sums(found(rows), labels, of_rows=True) for rows in self.kept
+            ],
+        }
 
     def weighted_loss(
         self, labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor
