@@ -105,31 +105,38 @@ KINDS = {
 
 
 @functools.cache
-def built(kind: str) -> Case:
+def built(kind: str, lanes: int = LANES) -> Case:
     """Returns a case whose program several tests share."""
-    return Case(**KINDS[kind][0])
+    return Case(lanes=lanes, **KINDS[kind][0])
 
 
-def case_of(kind: str, batch_size: int) -> Case:
-    """Returns a case of a batch size, on the program that serves any."""
-    case = copy.copy(built(kind))
+def case_of(kind: str, batch_size: int, lanes: int = LANES) -> Case:
+    """Returns a case of a batch size, on the program that serves any if one does."""
+    case = copy.copy(built(kind, lanes))
     if batch_size != case.problem.batch_size:
         case.problem = dataclasses.replace(case.problem, batch_size=batch_size)
-        case.program = case.program.twin(batch_size)
+        case.program = case.program.twin(batch_size) or case.built(lanes)
     return case
 
 
 class BitsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
-        *(("mlp", 1), ("mlp", 64), ("linear", 1), ("linear", 37)),
-        ("normalized", 37),
+        # Those of the quickstart, too; each size, kind and number of lanes by pairs.
+        *(("mlp", 3, size) for size in (1, 2, 4, 16, 37, 128, 1024)),
+        *(("mlp", 15, size) for size in (3, 8, 32, 37, 64, 256, 512)),
+        *(("linear", 3, size) for size in (3, 8, 37, 64)),
+        *(("linear", 15, size) for size in (1, 2, 4, 16)),
+        *(("normalized", 3, 37), ("normalized", 15, 2)),
     )
-    def test_no_bit_depends_on_what_other_lanes_hold(self, kind, batch_size):
-        masked = KINDS[kind][1]
-        case = case_of(kind, batch_size)
-        own = case.loaded(OWN, 4, masked=masked)
-        others = [case.loaded(lane, lane, masked=masked) for lane in (0, 2)]
-        wanted_state, wanted = case.trained([own])[OWN]
+    def test_no_bit_depends_on_what_other_lanes_hold(self, kind, lanes, batch_size):
+        case, masked = case_of(kind, batch_size, lanes), KINDS[kind][1]
+        own = case.loaded(lanes // 2, 4, masked=masked)
+        others = [
+            case.loaded(lane, lane, masked=masked)
+            for lane in range(lanes)
+            if lane != own.lane
+        ]
+        wanted_state, wanted = case.trained([own])[own.lane]
         self.assertTrue(np.isfinite(wanted.loss))
         for neighbours in (
             others,
@@ -138,7 +145,7 @@ class BitsTest(tf.test.TestCase, parameterized.TestCase):
             [filled(other, np.inf) for other in others],
             [filled(other, 0.0) for other in others],
         ):
-            state, advance = case.trained([*neighbours, own])[OWN]
+            state, advance = case.trained([*neighbours, own])[own.lane]
             self.assertTrue(same_bits(state, wanted_state))
             self.assertEqual(advance, wanted)
 
