@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 from dps_tf._tensorflow import import_tensorflow
 
@@ -49,7 +50,8 @@ def own_settings() -> Iterator[None]:
         if _INSIDE == 1:
             _set()
     try:
-        yield
+        with keras.utils.custom_object_scope(_own_names()):
+            yield
     finally:
         with _LOCK:
             _INSIDE -= 1
@@ -71,10 +73,11 @@ def _set() -> None:
         if getattr(found, "name", found) != own:
             _FOUND.callback(write, found)
             write(own)
-    # A program may have registered a class or function under a name of Keras's own.
-    objects = keras.utils.get_custom_objects()
+
+
+def _own_names() -> dict[str, Any]:
+    """Returns what Keras means by its names, where a program means something else."""
+    with keras.utils.custom_object_scope() as scope:
+        others = {*keras.utils.get_custom_objects(), *scope.backup}
     parts = keras.activations, keras.initializers, keras.layers, keras.regularizers
-    hidden = {n: x for n, x in objects.items() if any(hasattr(p, n) for p in parts)}
-    for name in hidden:
-        del objects[name]
-    _FOUND.callback(objects.update, hidden)
+    return {n: getattr(p, n) for p in parts for n in others if hasattr(p, n)}

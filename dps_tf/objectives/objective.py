@@ -182,6 +182,9 @@ class Objective:
         is_held = isinstance(labels, np.ndarray) and labels.size
         if is_held and (self.weights is not None or self.labels == NUMBERS):
             self._check_weights(labels, outputs, what)
+        own = [x for x in self.summed if not x.__module__.startswith("dps_tf.")]
+        if is_held and own:
+            self._check_sums(labels, outputs)
 
     def _check_range(self, labels: np.ndarray, classes: int, what: str) -> None:
         # Labels below 0 are padding or unknown, if the objective has weights.
@@ -249,6 +252,31 @@ class Objective:
             "weight 0: replace such labels inside of the loss, as by "
             "tf.maximum(labels, 0)."
         )
+
+    def _check_sums(self, labels: np.ndarray, outputs: Sequence[int | None]) -> None:
+        """Raises UserError for a metric whose sums depend on what else is in a batch.
+
+        The second half of the labels counts as padding, which sums leave out.
+        """
+        shape = [*labels.shape[1:], *outputs[self.label_type(outputs).shape.rank :]]
+        few = labels[: max(2, min(16, 10**6 // math.prod(shape)))]
+        half = (len(few) + 1) // 2
+        sums = tf.function(self.sums, autograph=False)
+        with tf.init_scope():
+            drawn = np.random.default_rng(0).normal(size=[len(few), *shape])
+            both = tf.constant(few), tf.constant(drawn, tf.float32)
+            padded = sums(*both, tf.range(len(few)) < half)["metrics"]
+            each = [[x[i : i + 1] for x in both] for i in range(half)]
+            alone = [sums(*one, tf.ones(1, tf.bool))["metrics"] for one in each]
+        for found, *parts in zip(padded, *alone, strict=True):
+            for name, value in found.items():
+                added = sum(np.asarray(part[name]) for part in parts)
+                if not np.allclose(value, added, 1e-3, 1e-5, equal_nan=True):
+                    raise UserError(
+                        f"{name!r} of a metric's sums changes with the batch that "
+                        "examples are in: return sums over examples of what counts by "
+                        "the weights, and neither means nor numbers that broadcast."
+                    )
 
     def batch_loss(
         self,

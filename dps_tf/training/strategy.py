@@ -98,6 +98,7 @@ def environment(replicas: int = 1) -> dict[str, str]:
     `replicas` is the number of devices that share each batch: sums over batches round
     differently for different numbers.
     """
+    options = sorted(tf.config.optimizer.get_experimental_options().items())
     return {
         "tensorflow": tf.version.VERSION,
         "tf_keras": keras.__version__,
@@ -107,6 +108,7 @@ def environment(replicas: int = 1) -> dict[str, str]:
         "settings": " ".join(
             [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
             + [f"jit={jit}" for jit in [tf.config.optimizer.get_jit()] if jit]
+            + [f"{x}={on}" for x, on in options if on or not x.startswith("disable_")]
             + ["op_determinism=1"] * is_op_determinism_enabled()
         ),
         "replicas": str(replicas),

@@ -187,12 +187,29 @@ def _literal(name: str, value: Any) -> str:
     return repr(value)
 
 
+@contextlib.contextmanager
+def _gin_alone() -> Iterator[None]:
+    """Empties gin, and gives back what a program has bound in it."""
+    names = "_CONFIG", "_IMPORTS", "_OPERATIVE_CONFIG", "_SINGLETONS"
+    held = [getattr(gin.config, name) for name in names]
+    before, is_locked = [part.copy() for part in held], gin.config_is_locked()
+    gin.clear_config()
+    try:
+        yield
+    finally:
+        gin.clear_config()
+        for part, content in zip(held, before, strict=True):
+            part.update(content)
+        gin.config._set_config_is_locked(is_locked)
+
+
+@_gin_alone()
 def read_configuration(
     gin_files: Sequence[str], bindings: Sequence[str]
 ) -> tuple[SweepSpecification, str]:
     """Returns (the sweep, the resolved configuration as gin text), or raises UserError.
 
-    Side effect: gin has the configuration of these files and bindings alone.
+    What a program has bound in gin counts nowhere here.
     """
     if not gin_files and not bindings:
         raise UserError(
@@ -200,7 +217,6 @@ def read_configuration(
             f"{', '.join(shipped()[:3])}."
         )
     paths = [resolve(name) for name in gin_files]
-    gin.clear_config()
     gin.add_config_file_search_path(str(folder()))
     try:
         with _quiet():

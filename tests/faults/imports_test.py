@@ -380,13 +380,35 @@ def test_metaparameters_that_a_run_sets_anew_are_named(tmp_path, places):
     assert note == "run 'a' has several values of batch_size: the last one counts."
 
 
-@pytest.mark.parametrize("unit", ["samples", "consumed_tokens", "wall time"])
-def test_a_tag_that_is_numbered_by_no_updates_is_left_out(tmp_path, unit):
-    """As Megatron-LM writes each loss twice, once against the samples."""
+@pytest.mark.parametrize(
+    "tag",
+    [
+        *(f"val/error vs {unit}" for unit in ("samples", "consumed_tokens", "a time")),
+        "Train/Samples/train_loss",
+    ],
+)
+def test_a_tag_that_is_numbered_by_no_updates_is_left_out(tmp_path, tag):
+    """As Megatron-LM and DeepSpeed write losses against the samples."""
     write_log(tmp_path / "a" / "tfevents.1", [(10, 0.5), (20, 0.05)])
-    write_log(tmp_path / "a" / "tfevents.2", [(2560, 0.05)], f"val/error vs {unit}")
-    row, said = written(from_tensorboard(tmp_path, batch_size=8), tmp_path)
+    write_log(tmp_path / "a" / "tfevents.2", [(2560, 0.05)], tag)
+    runs = from_tensorboard(tmp_path, batch_size=8)
+    row, said = written(runs, tmp_path)
     assert row["steps_to_result"] == 20 and "note" not in said
+    assert [*runs.evaluations] == ["step", METRIC, "trial"]
+
+
+@pytest.mark.parametrize(("last", "is_said"), [(9, False), (95, True)])
+@pytest.mark.parametrize("unit", [1, 10])
+def test_a_tag_beyond_the_epochs_of_keras_is_named(tmp_path, last, is_said, unit):
+    folder = tmp_path / "a"
+    for tag, end in (("epoch_loss", 9), ("batch_loss", 200), ("error", last)):
+        points = [(step, 0.5) for step in range(0, end + 1)]
+        write_log(folder / "validation" / f"tfevents.{tag}", points, tag)
+    runs = from_tensorboard(
+        tmp_path, batch_size=8, steps_per_report=unit, first_report=0
+    )
+    said = "'error' ends at step 95, and epochs at 9" in "".join(runs.notes)
+    assert said == (is_said and unit != 1)
 
 
 def test_splits_around_all_runs_are_parts_of_each(tmp_path):
@@ -662,12 +684,22 @@ def test_rows_of_one_step_that_hold_different_metrics_are_one_evaluation(tmp_pat
         ("0,10,0.5\n0,20,0.05\n0,30,0.2\n", ""),
         ("0,10,0.08\n0,20,0.05\n", f"every value of {METRIC} meets the goal 0.1"),
         (f"0,20,0.5\n0,40,{1 - float(np.float32(0.9))}\n", "if only rounding parts"),
+        (f"0,20,0.5\n0,40,{0.1 + 2**-15}\n", ""),
         (f"0,20,0.5\n0,40,{float(np.float32(0.1))}\n", ""),
     ],
 )
 def test_steps_and_values_that_may_mean_something_else_are_named(tmp_path, rows, said):
     lines = written(from_text(tmp_path / "in", rows), tmp_path)[1]
     assert said in lines and bool(said) == ("note" in lines)
+
+
+def test_a_half_beside_the_goal_by_rounding_is_named(tmp_path):
+    points = [(20, 0.5), (40, float(np.float16(0.3)))]
+    write_log(tmp_path / "a" / "tfevents.1", points)
+    runs = from_tensorboard(tmp_path, batch_size=8)
+    said = written(runs, tmp_path, Goal(METRIC, 0.3))[1]
+    assert "is 0.300048828125, and the goal 0.3: if only rounding parts" in said
+    assert "note" not in written(runs, tmp_path, Goal(METRIC, 1e9, "maximize"))[1]
 
 
 def test_a_value_that_rounding_puts_beyond_a_strict_goal_is_named(tmp_path):

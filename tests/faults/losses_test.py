@@ -220,6 +220,28 @@ def test_sums_of_an_own_metric_can_be_merged(kept, returned, message):
         trace(returned, 16 if kept else None)
 
 
+@pytest.mark.parametrize(
+    ("total", "is_of_examples"),
+    [
+        (lambda y, o, w: tf.reduce_sum(w * o[:, 0]), True),
+        (lambda y, o, w: tf.reduce_mean(o), False),
+        (lambda y, o, w: tf.reduce_sum(o), False),  # of padding too
+        (lambda y, o, w: tf.reduce_sum(w * (o[:, :1] - w)), False),
+        (lambda y, o, w: tf.cast(tf.size(y), tf.int64), False),
+    ],
+)
+def test_sums_of_an_own_metric_are_of_the_examples_that_count(total, is_of_examples):
+    sums = lambda y, o, w: {"own": total(y, o, w)}  # noqa: E731
+    own = Objective(PLAIN.loss, (Metric("own", lambda sums: 0.0, sums),))
+    for count in (1, 2, 40):
+        labels = np.arange(count, dtype=np.int32) % 4
+        if is_of_examples or count == 1:
+            own.check_outputs(labels, [None, 4], "mine")
+            continue
+        with pytest.raises(UserError, match="'own' of a metric's sums changes with"):
+            own.check_outputs(labels, [None, 4], "mine")
+
+
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize(
     "returned, message",

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 
+import gin
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -132,28 +133,62 @@ def test_variables_that_change_bits_are_recorded(variable, monkeypatch):
     assert f"{variable}=1" in environment()["settings"].split()
 
 
-def test_deterministic_operations_are_recorded():
-    """In a process of its own, as nothing turns them off again."""
+@pytest.mark.parametrize(
+    ("call", "recorded"),
+    [
+        ("experimental.enable_op_determinism()", "op_determinism=1"),
+        (
+            "optimizer.set_experimental_options({'constant_folding': False})",
+            "constant_folding=False",
+        ),
+    ],
+)
+def test_what_changes_the_bits_of_operations_is_recorded(call, recorded):
+    """In a process of its own, as nothing turns it off again."""
     text = (
         "from dps_tf.training import environment; import tensorflow as tf; "
-        "print(environment()['settings']); "
-        "tf.config.experimental.enable_op_determinism(); "
+        f"print(environment()['settings']); tf.config.{call}; "
         "print(environment()['settings'])"
     )
     before, after = interpreter.run(["-c", text]).stdout.splitlines()[-2:]
-    assert after == f"{before} op_determinism=1".strip()
+    assert after == f"{before} {recorded}".strip()
 
 
-@pytest.mark.parametrize("name", ["relu", "glorot_uniform", "Dense", "L2"])
-def test_a_name_of_keras_means_its_own(name):
-    objects = keras.utils.get_custom_objects()
-    objects[name] = objects["mine"] = other = tf.nn.gelu
+def test_bindings_of_a_program_in_gin_count_nowhere_and_stay():
+    @gin.configurable("width_of_others")
+    def width(value=1):
+        return value
+
+    plain = dps_tf.sweep("quickstart")
+    gin.bind_parameter("width_of_others.value", other := object())
+    gin.bind_parameter("workload.points", 7)
     try:
-        with own_settings():
-            assert name not in objects and objects["mine"] is other
-        assert objects[name] is other
+        gin.finalize()
+        assert dps_tf.sweep("quickstart") == plain
+        assert width() is other and gin.config_is_locked()
+        with pytest.raises(UserError):
+            dps_tf.sweep("quickstart", values={"workload.nothing": 1})
+        assert width() is other
     finally:
-        del objects[name], objects["mine"]
+        gin.clear_config()
+
+
+@pytest.mark.parametrize("is_scope", [True, False])
+@pytest.mark.parametrize("name", ["relu", "glorot_uniform", "Dense", "L2"])
+def test_a_name_of_keras_means_its_own(name, is_scope):
+    other, found = tf.nn.gelu, keras.utils.get_registered_object
+    objects = keras.utils.get_custom_objects()
+    mine = {name: other, "mine": other}
+    try:
+        objects.update({} if is_scope else mine)
+        with keras.utils.custom_object_scope(mine if is_scope else {}):
+            with own_settings():
+                assert found(name).__module__.startswith("tf_keras")
+                assert found("mine") is other
+            assert found(name) is other
+    finally:
+        for each in mine:
+            objects.pop(each, None)
 
 
 @pytest.mark.parametrize("opened", [tf.Graph().as_default, strategies.build])

@@ -7,11 +7,12 @@ is a sequence of records, each with a checksum.
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import re
 import struct
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,9 @@ from dps_tf.analysis.interchange.runs import (
 from dps_tf.core import UserError
 
 _START = 1  # SessionLog.START
-_VERSUS = re.compile(rf"_vs_iterations$|[ _-]vs[ _-].*({OTHER_STEPS.pattern})", re.I)
+_VERSUS = re.compile(
+    rf"_vs_iterations$|[ _-]vs[ _-].*({OTHER_STEPS.pattern})|(^|/)samples/", re.I
+)
 _HPARAMS = "hparams"
 """The part of a run that `add_hparams` writes into a folder of its own."""
 
@@ -91,6 +94,7 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
         for row in found.values.values():  # Keras numbers these by updates
             for tag in [tag for tag in row if tag.startswith("batch_")]:
                 del row[tag]
+                found.last.pop(tag, None)
     tags = set().union(*(found.tags() for found in folders.values()))
     for tag in sorted(events.replaced.keys() - tags):
         raise UserError(
@@ -110,7 +114,23 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
     notes = [f"{str(path)!r} is left out, {kind}." for path in links[:1]]
     kind = f"one of {len(hidden)} event files in hidden folders"
     notes += [f"{str(path)!r} is left out, {kind}." for path in hidden[:1]]
+    of_epochs = events.of_epochs if options.get("steps_per_report") != 1 else ()
+    notes += _beyond_epochs(folders.values(), of_epochs)
     return replace(read, notes=(*read.notes, *notes))
+
+
+def _beyond_epochs(
+    folders: Iterable[_Folder], of_epochs: Collection[str]
+) -> Iterator[str]:
+    """Yields a note if a tag has steps beyond the epochs of Keras beside it."""
+    epochs = {tag.removeprefix("epoch_") for tag in of_epochs}
+    ends = [(step, tag) for found in folders for tag, step in found.last.items()]
+    last = max((step for step, tag in ends if tag in epochs), default=math.inf)
+    for step, tag in [x for x in ends if x[0] > last and x[1] not in epochs][:1]:
+        yield (
+            f"{tag!r} ends at step {step}, and epochs at {last}: steps_per_report "
+            "counts for both; for a goal on what is numbered by updates, give 1 and 1."
+        )
 
 
 @dataclass
@@ -280,7 +300,8 @@ class _Events:
                 continue
             number = self._number(value)
             # Keras numbers `_vs_iterations` by updates, and all others by epochs.
-            # Megatron numbers `vs samples` by samples, and others by updates.
+            # Megatron numbers `vs samples` by samples, and others by updates; DeepSpeed
+            # so numbers `Train/Samples/`.
             if number is not None and not _VERSUS.search(value.tag):
                 tag = value.tag.removeprefix("epoch_")
                 self.of_epochs |= {value.tag} - {tag}

@@ -186,6 +186,8 @@ def _odd_values(every: pd.DataFrame, steps: Any, goal: Goal) -> Iterator[str]:
             "both in one unit, as percent and shares are not."
         )
     is_near = np.isclose(values, goal.threshold, rtol=1e-5, atol=0)
+    with np.errstate(over="ignore"):
+        is_near |= values == float(np.float16(goal.threshold))  # of mixed precision
     is_first = np.diff(trials, prepend=-1) != 0
     is_next = ~met[1:] & ~is_first[1:]
     filled = met & is_first & np.append(is_next, False)
