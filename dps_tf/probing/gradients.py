@@ -203,7 +203,8 @@ class ExampleGradients:
         for variable, value in zip(self._model.weights, weights, strict=True):
             variable.assign(value)
         for i, variable in enumerate(self._masks):
-            variable.assign(tf.ones_like(variable) if masks is None else masks[i])
+            mask = True if masks is None else masks[i]
+            variable.assign(tf.ones_like(variable) * np.float32(mask))
 
     def _values(self, point: Mapping[str, float] | None) -> list[np.float32]:
         """Returns the metaparameters of the loss, in the order of their names."""

@@ -108,7 +108,7 @@ def masks_for(
 ) -> MaskSet:
     """Returns the masks of one initial point, one per trainable variable.
 
-    Masks are float32 arrays of zeros and ones, ones where a variable is not prunable.
+    Masks are bool arrays, True where an entry is kept or its variable not prunable.
     Training multiplies the initial point and every gradient by them, so gradients,
     gradient norms and clipping see kept parameters only. Sparsity 0 computes no scores.
 

@@ -130,8 +130,8 @@ class MaskSet:
     """The masks of a trial and the sparsity of each layer; dense by default.
 
     Attributes:
-        masks: float32 0/1, one per trainable variable; None where nothing is masked,
-            as in a network that is pruned while it trains.
+        masks: bool, one per trainable variable, False at pruned entries; None where
+            nothing is masked, as in a network that is pruned while it trains.
         realised_sparsity: zero fraction of the prunable parameters.
         layers: one row per prunable variable: `name` (`layer/variable`), `role`
             (`kernel` or `bias`), `parameters`, `kept`, `emptied`. A layer is emptied
@@ -157,7 +157,8 @@ def describe(
     """
     counts = [(int(mask.size), int(np.count_nonzero(mask))) for mask in masks]
     counted = counts_of(counts, variables, prunable)
-    return dataclasses.replace(counted, masks=list(masks), examples=examples)
+    held = [np.asarray(mask, bool) for mask in masks]
+    return dataclasses.replace(counted, masks=held, examples=examples)
 
 
 def counts_of(

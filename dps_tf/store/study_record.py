@@ -97,9 +97,9 @@ class StudyRecord:
         interval = self.specification.evaluations.interval
         if state.step >= self.history[trial].contiguous_step(interval) + interval:
             return False
-        self._states[trial] = TrialState(
-            state.step, tuple(state.arrays), state.meta.get("layout", "")
-        )
+        if self.history[trial].diverged_step is None:
+            layout = state.meta.get("layout", "")
+            self._states[trial] = TrialState(state.step, tuple(state.arrays), layout)
         return True
 
     def _add_lost_states(self, states: Mapping[int, State]) -> None:

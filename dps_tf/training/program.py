@@ -303,13 +303,11 @@ class Program:
         self.layout = ", ".join(f"{count} {name}" for count, name in named)
         arrays = [array for part in parts for array in part]
         self._packing, self._packings = Packing(arrays), Packing(arrays, self._sides)
-        variables = self._step.variables
-        ones = [np.ones(variable.shape, np.float32) for variable in variables]
+        ones = self._masks_of(None)
         self._mask_packing = Packing(ones)
         self._mask_packings = Packing(ones, self._sides)
-        self._ones = self._mask_packing.pack(ones)
         none: list[Any] = [None] * self.lanes
-        self._loaded_masks = none, self._stacked([self._ones] * self.lanes)
+        self._loaded_masks = none, self._packed_masks(none)
         self._signature = [
             self._packings.signature,
             self._mask_packings.signature,
@@ -456,8 +454,7 @@ class Program:
             masks[lane], self._seeds[lane] = own, derive_seed(seed, 0, "draws")
         self._point = points.reshape([*self._sides, -1])
         if any(map(operator.is_not, masks, self._loaded_masks[0])):
-            rows = [self._packed_masks(own) for own in masks]
-            self._loaded_masks = masks, self._stacked(rows)
+            self._loaded_masks = masks, self._packed_masks(masks)
         self._loaded = [trial.lane for trial in trials]
         (step,) = {trial.state.step for trial in trials}
         self._steps = np.full([self.lanes], step)
@@ -469,12 +466,15 @@ class Program:
         values = {**loss, **self.optimizer.values(optimizer)}
         return [values.get(name, 0.0) for name in self._names]
 
-    def _packed_masks(self, masks: Sequence[np.ndarray] | None) -> list[tf.Tensor]:
-        given = [np.asarray(mask, np.float32) for mask in masks or ()]
-        return self._mask_packing.pack(given) if given else self._ones
+    def _masks_of(self, masks: Sequence[Any] | None) -> list[np.ndarray]:
+        """Returns masks with one byte an entry; ones for a dense trial."""
+        if not masks:
+            return [np.ones(variable.shape, bool) for variable in self._step.variables]
+        return [np.asarray(mask, bool) for mask in masks]
 
-    def _stacked(self, rows: Sequence[list[tf.Tensor]]) -> list[tf.Tensor]:
-        """Returns the packed tensors of all lanes from the tensors of each."""
+    def _packed_masks(self, masks: Sequence[Any]) -> list[tf.Tensor]:
+        """Returns the packed masks of all lanes."""
+        rows = [self._mask_packing.pack(self._masks_of(own)) for own in masks]
         if self.lanes == 1:
             return rows[0]
         return [tf.stack(values) for values in zip(*rows, strict=True)]
@@ -683,17 +683,11 @@ def program_for(
     `like`: a program that differs in the batch size alone, if there is one.
 
     The number of lanes follows from the network, optimizer, batch size, number of
-    points and kind of device alone. It is no power of two: the last bits of a Sobol
-    number are the first of its first metaparameter, and trials of the best values would
-    share few lanes. On devices other than CPUs, where lanes were not measured, there is
-    one.
+    points and kind of device alone.
     """
-    lanes, why = min(_MOST_LANES, points), ""
-    lanes -= lanes & (lanes - 1) == 0
-    most = _MOST_PRODUCTS // (batch_size + 100)
-    pay = lanes > 1 and strategies.kind(data.strategy).lanes_pay
-    network = like.network if like else task.network()
-    if pay and network.count_params() <= most:
+    network, why = like.network if like else task.network(), ""
+    lanes = most_lanes(network, batch_size, points, data.strategy)
+    if lanes > 1:
         if twin := like and like.lanes == lanes and like.twin(batch_size):
             return twin, why
         try:
@@ -701,3 +695,19 @@ def program_for(
         except NoLanes as error:
             why = error.what
     return Program(task, data, batch_size, goal=goal), why
+
+
+def most_lanes(
+    network: keras.Model, batch_size: int, points: int, strategy: tf.distribute.Strategy
+) -> int:
+    """Returns the lanes of a new study, unless something in it has no form in lanes.
+
+    It is no power of two: the last bits of a Sobol number are the first of its first
+    metaparameter, and trials of the best values would share few lanes. On devices other
+    than CPUs, where lanes were not measured, there is one.
+    """
+    lanes = min(_MOST_LANES, points)
+    lanes -= lanes & (lanes - 1) == 0
+    most = _MOST_PRODUCTS // (batch_size + 100)
+    pay = strategies.kind(strategy).lanes_pay and network.count_params() <= most
+    return lanes if pay and lanes > 1 else 1

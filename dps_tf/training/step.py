@@ -48,7 +48,7 @@ class Trial(NamedTuple):
     """What decides the steps of a trial, beside its state and examples."""
 
     point: Mapping[str, tf.Tensor]  # metaparameters by name, float32 []
-    masks: Sequence[tf.Tensor]  # float32 0/1, one per trained variable
+    masks: Sequence[tf.Tensor]  # bool, one per trained variable
     is_pruned: Any  # bool []; in lanes True, and the masks of a dense trial are ones
     seed: tf.Tensor  # int64 []
     runs: Any = None  # bool [lanes], whether a trial of a lane goes on; see `lanes`
@@ -57,7 +57,10 @@ class Trial(NamedTuple):
     def masked(self, arrays: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Returns arrays of the trained variables, with zeros at pruned entries."""
         return self.if_pruned(
-            lambda: [a * m for a, m in zip(arrays, self.masks, strict=True)],
+            lambda: [
+                array * tf.cast(mask, array.dtype)
+                for array, mask in zip(arrays, self.masks, strict=True)
+            ],
             lambda: list(arrays),
         )
 
@@ -244,7 +247,7 @@ class Step:
 
         def kept() -> tf.Tensor:
             pairs = zip(self.places, trial.masks, strict=True)
-            return every((m > 0) | tf.equal(state.weights[i], 0) for i, m in pairs)
+            return every(m | tf.equal(state.weights[i], 0) for i, m in pairs)
 
         floats = [weight for weight in state.weights if weight.dtype.is_floating]
         is_sparse = trial.if_pruned(kept, lambda: tf.ones(sides, tf.bool))

@@ -12,9 +12,16 @@ import tensorflow as tf
 
 from dps_tf import models, objectives, optim, sparsity
 from dps_tf._keras import keras
-from dps_tf.core import StudySpecification, UserError, processors
+from dps_tf.core import StudySpecification, UserError, most_groups, processors
 from dps_tf.data import Dataset
-from dps_tf.training import PlacedData, Program, Task, device_memory, program_for
+from dps_tf.training import (
+    PlacedData,
+    Program,
+    Task,
+    device_memory,
+    most_lanes,
+    program_for,
+)
 from dps_tf.training import strategy as strategies
 from dps_tf.tuning import own_code
 
@@ -62,28 +69,57 @@ def check_batch_size(specification: StudySpecification, dataset: Dataset) -> Non
         )
 
 
-def check_memory(specification: StudySpecification, dataset: Dataset) -> None:
+def check_memory(
+    specification: StudySpecification,
+    dataset: Dataset,
+    lanes: int,
+    trials: int | None = None,
+) -> None:
     """Raises UserError unless the free memory can hold the states of all trials.
 
-    The trials of a race advance together, each with weights, slots and masks of its
-    own. Where they lie on an accelerator, saving brings them to the host.
+    The trials of a race advance together, each with a state and masks of its own. A
+    program holds as many more as it has lanes, full or empty. Draws beyond the points
+    follow trials that diverged, of which the masks alone stay. Where states lie on an
+    accelerator, saving brings them to the host.
+
+    Args:
+        specification: the study.
+        dataset: its data set.
+        lanes: lanes of all programs of this machine together; 0 where other machines
+            train, and this one saves their states.
+        trials: number of trials whose states are held here; None stands for all.
     """
-    workload = specification.workload
+    rule, cell = specification.rule, specification.cell
+    trials = trials or rule.draws_limit
+    states = min(trials, rule.points + lanes) + lanes
+    is_masked = cell.sparsity > 0 and not sparsity.gradual_of(specification)
+    masks = trials * is_masked + lanes if lanes else 0
+    state, mask = state_bytes(specification, dataset)
+    needed, free = states * state + masks * mask, free_memory()
+    if needed > free:
+        raise UserError(
+            f"{cell.name}: {states} states and {masks} masks, of {trials} trials and "
+            f"{lanes} lanes, take {needed / 1e9:.3g} GB, and {free / 1e9:.3g} GB of "
+            "memory are free: take fewer points, slots or lanes, or a machine with "
+            "more memory."
+        )
+
+
+def state_bytes(study: StudySpecification, dataset: Dataset) -> tuple[int, int]:
+    """Returns the bytes of the state of a trial, and of its masks, one an entry."""
+    workload = study.workload
     network = models.scratch_for(workload, dataset.input_shape, dataset.classes)
     reads = objectives.build_for(workload, dataset.token_bytes).reads
-    trained = network.trainable_variables
-    slots = optim.build_for(workload, reads).init(trained).values()
-    arrays = [*network.weights, *(a for slot in slots for a in slot if a is not None)]
-    if specification.cell.sparsity > 0:
-        arrays += trained
+    trained, optimizer = network.trainable_variables, optim.build_for(workload, reads)
+    slots = optimizer.flat(optimizer.init(trained))
+    arrays = [*network.weights, *slots]
+    if optimizer.workers > 1:
+        arrays += [*trained, *slots] * optimizer.workers
+    if gradual := sparsity.gradual_of(study):
+        arrays += gradual(network).fresh(network.weights)
     state = sum(math.prod(a.shape) * tf.as_dtype(a.dtype).size for a in arrays)
-    points, free = specification.rule.points, free_memory()
-    if points * state > free:
-        raise UserError(
-            f"{specification.cell.name}: the states of its {points} trials take "
-            f"{points * state / 1e9:.3g} GB, and {free / 1e9:.3g} GB of memory are "
-            "free: take fewer points, or a machine with more memory."
-        )
+    ranks = len(dataset.validation) if study.evaluation == "goal" else 0
+    return state + ranks, sum(math.prod(variable.shape) for variable in trained)
 
 
 class Resources:
@@ -150,6 +186,17 @@ class Resources:
         pays = strategies.kind(self.strategies[0]).xla_pays and specification.lanes < 2
         found = specification.settled_by({"xla": pays, "deterministic": False})
         return found.settled_by({"lanes": 1}) if found.xla else found
+
+    def lanes_of(self, study: StudySpecification, dataset: Dataset) -> int:
+        """Returns how many lanes all programs of a study here have, at most."""
+        workload, lanes = study.workload, self.settled(study).lanes
+        if not lanes:
+            network = models.scratch_for(workload, dataset.input_shape, dataset.classes)
+            points = 1 if workload.is_adaptive else workload.points
+            size = study.cell.batch_size
+            lanes = most_lanes(network, size, points, self.strategies[0])
+        groups = most_groups(range(study.rule.draws_limit), lanes)
+        return lanes * min(groups, len(self.strategies))
 
     def programs(
         self,

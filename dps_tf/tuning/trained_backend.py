@@ -33,6 +33,7 @@ from dps_tf.tuning.resources import (
     check_batch_size,
     check_memory,
     check_threads,
+    configure_threads,
 )
 
 STEPS_SECONDS = 1.0
@@ -75,16 +76,19 @@ class TrainedBackend(Backend):
 
     def check_data(self, study: StudySpecification) -> None:
         """Raises UserError unless the data exist and fit the batch size and goal."""
-        is_here = self._options.engine == "local"
-        if is_here:
+        if self._options.engine == "local":
             check_threads(study)
+        else:
+            configure_threads()
         cell, workload = study.cell, study.workload
         dataset = data.load_for(workload, self._options.data_dir)
         where = f" on {dataset.name!r}"
         objectives.check_goal(study, dataset.token_bytes, where)
         check_batch_size(study, dataset)
-        if is_here:
-            check_memory(study, dataset)
+        # Slots of a cluster elsewhere count their own when they open the study.
+        trains = self._options.ray_address is None
+        lanes = self._machine().lanes_of(study, dataset) if trains else 0
+        check_memory(study, dataset, lanes)
         optim.check_rates(
             workload.learning_rate_schedule,
             workload.draw(cell.seed, workload.points),
@@ -105,6 +109,9 @@ class TrainedBackend(Backend):
             prune = sparsity.Pruner(study, dataset, scores, self._files, show)
         machine = self._machine()
         settled = machine.settled(study)
+        if self._options.engine == "ray":
+            lanes = machine.lanes_of(settled, dataset)
+            check_memory(settled, dataset, lanes, lanes)
         programs = machine.programs(settled, dataset, self._note)
         settled = settled.settled_by({"lanes": programs[0].lanes})
         trained = workload.order, prune, study.splits_at

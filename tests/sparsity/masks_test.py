@@ -96,7 +96,7 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(found.realised_sparsity, 1 - kept(found) / parameters)
         self.assertAllInSet(ravel(found), [0.0, 1.0])
         for mask, value in zip(found.masks, self.network.get_weights(), strict=True):
-            self.assertEqual((mask.shape, mask.dtype), (value.shape, np.float32))
+            self.assertEqual((mask.shape, mask.dtype), (value.shape, bool))
             if value.ndim == 1 and prunable_set == "kernels":
                 self.assertAllEqual(mask, np.ones_like(mask))
         rows = 3 if prunable_set == "kernels" else 6
