@@ -683,6 +683,8 @@ def test_rows_of_one_step_that_hold_different_metrics_are_one_evaluation(tmp_pat
         ("0,10,0.5\n0,20,-1\n0,30,0.05\n", "it stands for what was not measured"),
         ("0,10,0.5\n0,20,0.05\n0,30,0.2\n", ""),
         ("0,10,0.08\n0,20,0.05\n", f"every value of {METRIC} meets the goal 0.1"),
+        ("0,10,50\n0,20,20\n", f"no value of {METRIC} comes near the goal 0.1"),
+        ("0,10,0.9\n0,20,0.002\n0,30,0.001\n", ""),
         (f"0,20,0.5\n0,40,{1 - float(np.float32(0.9))}\n", "if only rounding parts"),
         (f"0,20,0.5\n0,40,{0.1 + 2**-15}\n", ""),
         (f"0,20,0.5\n0,40,{float(np.float32(0.1))}\n", ""),

@@ -179,11 +179,14 @@ def _doubts(cells: Sequence[Runs], goal: Goal) -> Iterator[str]:
 def _odd_values(every: pd.DataFrame, steps: Any, goal: Goal) -> Iterator[str]:
     """Yields notes on finite values that the goal may have been met by wrongly."""
     values, trials = every[goal.metric].to_numpy(), every["trial"].to_numpy()
-    met = goal.reaches(values)
-    if len(steps) > 1 and steps[0] and met.all():
+    met, size = goal.reaches(values), np.abs(values)
+    scale = abs(goal.threshold)
+    is_far = (size > 20 * scale).all() or (20 * size < scale).all()
+    if len(steps) > 1 and steps[0] and (met.all() or is_far and not met.any()):
         yield (
-            f"every value of {goal.metric} meets the goal {goal.threshold:g}: give "
-            "both in one unit, as percent and shares are not."
+            f"{'every' if met.all() else 'no'} value of {goal.metric} "
+            f"{'meets' if met.all() else 'comes near'} the goal {goal.threshold:g}: "
+            "give both in one unit, as percent and shares are not."
         )
     is_near = np.isclose(values, goal.threshold, rtol=1e-5, atol=0)
     with np.errstate(over="ignore"):
