@@ -43,6 +43,7 @@ from dps_tf.objectives import Objective
 from dps_tf.optim import Optimizer
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import PlacedData
+from dps_tf.training.device_memory import held_bytes
 from dps_tf.training.evaluation import Evaluated, Evaluation, ExactEvaluator
 from dps_tf.training.goal_evaluator import (
     GoalEvaluator,
@@ -74,6 +75,8 @@ _MOST_PRODUCTS = 5_500_000
 Measured on CPUs with MLPs of one hidden layer, on digits. A turn has the examples of a
 batch, and 100 for the evaluation.
 """
+_MOST_DATA = 1 << 29
+"""Most bytes of a data set that lanes hold on their device, however little is free."""
 _ANY_BATCH = keras.layers.InputLayer, keras.layers.Flatten, keras.layers.Dense
 """Layers that draw nothing, and whose graph may leave the size of a batch open: the
 bits are those of a graph for one size."""
@@ -670,44 +673,28 @@ class Program:
             self.gradual.check_reached(step, arrays, arrays[-own:])
 
 
-def program_for(
-    task: Task,
-    data: PlacedData,
+def most_lanes(
+    network: keras.Model,
+    dataset: Dataset,
     batch_size: int,
     points: int,
-    goal: Goal | None = None,
-    like: Program | None = None,
-) -> tuple[Program, str]:
-    """Returns the program of a new study, and what in it has no form in lanes, or "".
-
-    `like`: a program that differs in the batch size alone, if there is one.
-
-    The number of lanes follows from the network, optimizer, batch size, number of
-    points and kind of device alone.
-    """
-    network, why = like.network if like else task.network(), ""
-    lanes = most_lanes(network, batch_size, points, data.strategy)
-    if lanes > 1:
-        if twin := like and like.lanes == lanes and like.twin(batch_size):
-            return twin, why
-        try:
-            return Program(task, data, batch_size, goal=goal, lanes=lanes), why
-        except NoLanes as error:
-            why = error.what
-    return Program(task, data, batch_size, goal=goal), why
-
-
-def most_lanes(
-    network: keras.Model, batch_size: int, points: int, strategy: tf.distribute.Strategy
+    strategy: tf.distribute.Strategy,
 ) -> int:
     """Returns the lanes of a new study, unless something in it has no form in lanes.
 
-    It is no power of two: the last bits of a Sobol number are the first of its first
-    metaparameter, and trials of the best values would share few lanes. On devices other
-    than CPUs, where lanes were not measured, there is one.
+    They follow from the network, data set, optimizer, batch size, number of points and
+    kind of device alone, never from what memory is free. They are no power of two: the
+    last bits of a Sobol number are the first of its first metaparameter, and trials of
+    the best values would share few lanes. On devices other than CPUs, where lanes were
+    not measured, there is one.
     """
     lanes = min(_MOST_LANES, points)
     lanes -= lanes & (lanes - 1) == 0
     most = _MOST_PRODUCTS // (batch_size + 100)
-    pay = strategies.kind(strategy).lanes_pay and network.count_params() <= most
-    return lanes if pay and lanes > 1 else 1
+    pay = (
+        lanes > 1
+        and strategies.kind(strategy).lanes_pay
+        and held_bytes(dataset) <= _MOST_DATA
+        and network.count_params() <= most
+    )
+    return lanes if pay else 1

@@ -15,12 +15,18 @@ from dps_tf._keras import keras
 from dps_tf.core import StudySpecification, UserError, most_groups, processors
 from dps_tf.data import Dataset
 from dps_tf.training import (
+    NoLanes,
     PlacedData,
     Program,
     Task,
     device_memory,
     most_lanes,
-    program_for,
+)
+    PlacedData,
+    Program,
+    Task,
+    device_memory,
+    most_lanes,
 )
 from dps_tf.training import strategy as strategies
 from dps_tf.tuning import own_code
@@ -194,7 +200,7 @@ class Resources:
             network = models.scratch_for(workload, dataset.input_shape, dataset.classes)
             points = 1 if workload.is_adaptive else workload.points
             size = study.cell.batch_size
-            lanes = most_lanes(network, size, points, self.strategies[0])
+            lanes = most_lanes(network, dataset, size, points, self.strategies[0])
         groups = most_groups(range(study.rule.draws_limit), lanes)
         return lanes * min(groups, len(self.strategies))
 
@@ -208,40 +214,53 @@ class Resources:
 
         Where batches would exceed `memory_limit` there are fewer, but at least one. A
         deterministic study makes all operations of this process deterministic. If the
-        study leaves its lanes open, the first program decides; `say` gets why it has
-        one lane, where that is because of an operation.
+        study leaves its lanes open, they are decided here; `say` gets why there is one,
+        where that is because of an operation.
 
         Raises:
-            UserError: the batch does not fit the training set.
+            UserError: the batch does not fit the training set, or data of a study in
+                lanes are to be streamed.
         """
         check_batch_size(specification, dataset)
         task = _task(specification, dataset)
         goal = specification.goal if specification.evaluation == "goal" else None
         if specification.deterministic:
             tf.config.experimental.enable_op_determinism()
-        size, lanes = specification.cell.batch_size, specification.lanes
-        xla, workload = bool(specification.xla), specification.workload
+        size, workload = specification.cell.batch_size, specification.workload
+        xla, lanes = bool(specification.xla), specification.lanes
+        if lanes > 1 and self.data_placement == "stream":
+            raise UserError(
+                f"{specification.cell.name} has {lanes} lanes, which read data on the "
+                "device: leave out --data_placement=stream."
+            )
         programs: list[Program] = []
         kind = _kind(specification)
         known = self._latest[1] if self._latest[0] == kind and not task.gradual else []
+
+        def build(strategy: tf.distribute.Strategy) -> Program:
+            data = self._data(dataset, strategy, lanes > 1)
+            alike = (p for p in (*programs, *known) if p.data is data)
+            like = next((p for p in alike if p.lanes == lanes), None)
+            return (like and like.twin(size)) or Program(
+                task, data, size, goal=goal, lanes=lanes, jit_compile=xla
+            )
+
+        if not lanes:
+            points = 1 if workload.is_adaptive else workload.points
+            network = known[0].network if known else task.network()
+            lanes = most_lanes(network, dataset, size, points, self.strategies[0])
         for strategy in self.strategies:
-            data = self._data(dataset, strategy)
-            of_data = (p for p in (*programs, *known) if p.data is data)
-            like = next(of_data, None)
-            if like and lanes == like.lanes and (twin := like.twin(size)):
-                program = twin
-            elif lanes:
-                program = Program(
-                    task, data, size, goal=goal, lanes=lanes, jit_compile=xla
+            try:
+                program = build(strategy)
+            except NoLanes as error:
+                if specification.lanes:
+                    raise
+                say(
+                    f"note: {error.what} cannot be computed in lanes: one trial a "
+                    "program."
                 )
-            else:
-                points = 1 if workload.is_adaptive else workload.points
-                program, why = program_for(task, data, size, points, goal, like)
-                lanes = program.lanes
-                if why:
-                    say(
-                        f"note: {why} cannot be computed in lanes: one trial a program."
-                    )
+                lanes = 1
+                program = build(strategy)
             needed = _activation_bytes(program.network, size) * lanes
             if programs and (len(programs) + 1) * needed > self.memory_limit:
                 break
@@ -251,16 +270,23 @@ class Resources:
         self._latest = kind, [p for p in programs if p.takes_any_batch]
         return programs
 
-    def _data(self, dataset: Dataset, strategy: tf.distribute.Strategy) -> PlacedData:
-        """Returns a data set on a device; drops the data of other data sets."""
-        key = _key(dataset, strategy)
-        if key not in self._held:
+    def _data(
+        self, dataset: Dataset, strategy: tf.distribute.Strategy, in_lanes: bool
+    ) -> PlacedData:
+        """Returns a data set on a device; drops the data of other data sets.
+
+        Lanes have it there whatever memory is free: a study keeps their number.
+        """
+        key, placement = _key(dataset, strategy), self.data_placement
+        if in_lanes and placement == "auto":
+            placement = "device"
+        held = self._held.get(key)
+        if held is None or placement == "device" != held.placement:
             for old in [k for k in self._held if k[0] != dataset.content_hash]:
                 del self._held[old]
-            self._held[key] = device_memory.place(
-                dataset, strategy, self.data_placement, free_memory()
-            )
-        return self._held[key]
+            held = device_memory.place(dataset, strategy, placement, free_memory())
+            self._held[key] = held
+        return held
 
 
 def _task(study: StudySpecification, dataset: Dataset) -> Task:

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import functools
 import time
-from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -23,7 +22,7 @@ from dps_tf.training import (
     Program,
     Task,
     TrainingRunner,
-    program_for,
+    most_lanes,
 )
 from dps_tf.training import program as programs
 from dps_tf.training import runner as runners
@@ -483,30 +482,19 @@ def odd(function):
 class LanesForTest(tf.test.TestCase, parameterized.TestCase):
     def found(self, points=100, **arguments):
         problem = Problem(problems.DIGITS, **arguments)
-        task = problem.task
-        data = DeviceData(task.dataset, problems.one_device())
-        program, why = program_for(task, data, problem.batch_size, points)
-        return program.lanes, why
-
-    def not_built(self):
-        """Lets programs be no more than their number of lanes."""
-
-        def built(task, data, batch_size, goal, lanes=1):
-            return SimpleNamespace(lanes=lanes)
-
-        return mock.patch.object(programs, "Program", built)
+        network, strategy = problem.task.network(), problems.one_device()
+        dataset, size = problem.task.dataset, problem.batch_size
+        return most_lanes(network, dataset, size, points, strategy)
 
     def test_most_lanes_are_no_power_of_two_and_no_more_than_points(self):
-        self.assertEqual(self.found(100), (15, ""))
-        with self.not_built():
-            for count, lanes in ((1, 1), (2, 1), (3, 3), (8, 7), (15, 15)):
-                self.assertEqual(self.found(count), (lanes, ""))
+        for count, lanes in ((1, 1), (2, 1), (3, 3), (8, 7), (15, 15), (100, 15)):
+            self.assertEqual(self.found(count), lanes)
 
-    def test_large_batches_and_networks_have_one_lane(self):
-        wide = {"arguments": {"widths": (2048,)}}
-        with self.not_built():
-            self.assertEqual(self.found(batch_size=1 << 20), (1, ""))
-            self.assertEqual(self.found(batch_size=4, **wide), (1, ""))
+    def test_large_batches_networks_and_data_have_one_lane(self):
+        self.assertEqual(self.found(batch_size=1 << 20), 1)
+        self.assertEqual(self.found(batch_size=4, arguments={"widths": (2048,)}), 1)
+        with mock.patch.object(programs, "_MOST_DATA", 1000):
+            self.assertEqual(self.found(), 1)
 
     @parameterized.named_parameters(
         ("branch", lambda: odd(by_branch), "If"),
@@ -526,6 +514,5 @@ class LanesForTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn(name, caught.exception.what)
 
     def test_an_optimizer_without_a_form_in_lanes_is_named(self):
-        lanes, why = self.found(optimizer="soap")
-        self.assertEqual(lanes, 1)
-        self.assertRegex(why, "Qr|If")
+        with self.assertRaisesRegex(NoLanes, "Qr|If"):
+            Case(optimizer="soap")

@@ -9,8 +9,9 @@ import pytest
 
 import dps_tf
 from dps_tf import data
+from dps_tf.core import UserError
 from dps_tf.training import program
-from dps_tf.tuning import own_code
+from dps_tf.tuning import own_code, resources
 from dps_tf.tuning.resources import Resources
 
 
@@ -79,3 +80,31 @@ def test_own_code_is_looked_at_by_the_first_slot_alone(machine, monkeypatch):
     first, second = networks(machine, studies(**batch_norm)[0])
     assert first is not second
     assert looked == [True]
+
+
+WIDE = {"workload.network_arguments": {"widths": (2048,)}}
+
+
+@pytest.mark.parametrize(
+    ("lanes", "placement", "values", "expected"),
+    [
+        (0, "auto", {}, (3, "device")),
+        (3, "auto", {}, (3, "device")),
+        (1, "auto", {}, (1, "stream")),
+        (0, "auto", WIDE, (1, "stream")),
+        (0, "stream", {}, (1, "stream")),
+    ],
+)
+def test_no_free_memory_decides_lanes(monkeypatch, lanes, placement, values, expected):
+    monkeypatch.setattr(resources, "free_memory", lambda: 2e6)
+    short = Resources.of_this_machine(1, "one_device")
+    short.data_placement = placement
+    study = studies(lanes, **values)[0]
+    [made] = short.programs(study, data.load_for(study.workload, None))
+    assert (made.lanes, made.data.placement) == expected
+
+
+def test_lanes_of_streamed_data_are_refused(machine, monkeypatch):
+    monkeypatch.setattr(machine, "data_placement", "stream")
+    with pytest.raises(UserError, match="has 3 lanes.* leave out --data_placement"):
+        networks(machine, studies(3)[0])
