@@ -43,7 +43,7 @@ class GoalEvaluator:
         self._positions = evaluated.objective.positions(labels)
         allowed = self._metric.most_against(goal, self._positions)
         self._allowed = -1 if allowed is None else allowed
-        self._batch_size = min(evaluation.GOAL_BATCH_SIZE, self._total)
+        self._batch_size = evaluation.GOAL_BATCH_SIZE
 
     def fresh(self) -> list[np.ndarray]:
         """Returns the ranks before the first evaluation, zero."""
@@ -248,3 +248,19 @@ class StreamedGoalEvaluator(GoalEvaluator):
         """Returns (count, ranks, loss sum) of a replica's share of a batch."""
         counts, ranks, loss = self._against(weights, inputs[0], labels[0], valid[0])
         return tf.reduce_sum(counts), ranks, loss
+
+
+def evaluator_for(
+    evaluated: Evaluated, goal: Goal | None
+) -> ExactEvaluator | GoalEvaluator:
+    """Returns what evaluates the validation split: exactly, or as far as a goal asks.
+
+    A split of one batch is counted whole in any case, so it is evaluated exactly.
+    """
+    examples = len(evaluated.data.split(VALIDATION).labels)
+    if goal is None or examples <= evaluation.GOAL_BATCH_SIZE:
+        return ExactEvaluator(evaluated)
+    is_streamed = evaluated.data.placement == "stream"
+    return (StreamedGoalEvaluator if is_streamed else ResidentGoalEvaluator)(
+        evaluated, goal
+    )

@@ -45,11 +45,7 @@ from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import PlacedData
 from dps_tf.training.device_memory import held_bytes
 from dps_tf.training.evaluation import Evaluated, Evaluation, ExactEvaluator
-from dps_tf.training.goal_evaluator import (
-    GoalEvaluator,
-    ResidentGoalEvaluator,
-    StreamedGoalEvaluator,
-)
+from dps_tf.training.goal_evaluator import evaluator_for
 from dps_tf.training.lanes import LaneLoop, NoLanes, of_lanes
 from dps_tf.training.local_workers import LocalWorkers, check_shares
 from dps_tf.training.packing import Packed, Packing
@@ -228,7 +224,7 @@ class Program:
         parts = self.network, data, self.objective, self._replicas
         evaluated = Evaluated(*parts, lanes)
         self._evaluated = evaluated
-        self._evaluators: dict[str, Any] = {VALIDATION: self._build_evaluator(goal)}
+        self._evaluators: dict[str, Any] = {VALIDATION: evaluator_for(evaluated, goal)}
         size = 0 if self.takes_any_batch else batch_size
         self._batches = data.train_batches(size, lanes)
         loop = Loop if lanes == 1 else LaneLoop
@@ -283,13 +279,6 @@ class Program:
             else batch_size // (workers if workers > 1 else replicas.count),
             communicates=workers == 1,
         )
-
-    def _build_evaluator(self, goal: Goal | None) -> ExactEvaluator | GoalEvaluator:
-        if goal is None:
-            return ExactEvaluator(self._evaluated)
-        is_streamed = self.data.placement == "stream"
-        kind = StreamedGoalEvaluator if is_streamed else ResidentGoalEvaluator
-        return kind(self._evaluated, goal)
 
     @property
     def _evaluates_in_slice(self) -> bool:

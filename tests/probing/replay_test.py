@@ -6,6 +6,7 @@ import functools
 import shutil
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -31,6 +32,7 @@ from dps_tf.store import (
     read_json,
     write_json,
 )
+from dps_tf.training import evaluation
 from dps_tf.tuning.interruption import Interrupted
 from tests.made_up import small_sweeps
 
@@ -323,6 +325,7 @@ class OtherStudiesTest(parameterized.TestCase):
         self.addCleanup(shutil.rmtree, folder)
         return small_sweeps.trained(folder / "sweep", bindings)
 
+    @mock.patch.object(evaluation, "GOAL_BATCH_SIZE", 9)
     def test_bounds_further_splits_and_a_shared_order_are_repeated(self):
         layout = self.trained(
             [

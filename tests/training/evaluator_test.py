@@ -25,7 +25,7 @@ ERROR = "validation/classification_error"
 HELD = problems.BLOBS.validation  # 75 examples, four classes
 
 
-def batches_of(exact: int = 500, goal: int = 200):
+def batches_of(exact: int = 500, goal: int = 9):
     """Makes programs that are built inside evaluate in such batches."""
     stack = contextlib.ExitStack()
     stack.enter_context(mock.patch.object(device_data, "BATCH_SIZE", exact))
@@ -212,7 +212,7 @@ def exactly(
 class GoalTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (Goal(ERROR, 0.16), 5),
-        (Goal("validation/accuracy", 0.84, "maximize"), 200),
+        (Goal("validation/accuracy", 0.84, "maximize"), 74),
         (Goal(ERROR, 0.0, inclusive=False), 5),
     )
     def test_bound_is_never_above_the_count_and_marked_exactly_then(self, goal, size):
@@ -230,6 +230,13 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertGreater(wrong_of(found), allowed)
             else:
                 self.assertEqual(found, truth)
+
+    def test_nothing_is_stopped_where_the_split_is_one_batch(self):
+        with batches_of(goal=75):
+            program = BLOBS.program(goal=Goal(ERROR, 0.16))
+        BLOBS.begin(program)
+        found = BLOBS.curve(program, 30, 2, seed=3)[1]
+        self.assertEqual(found, exactly(BLOBS, 30, 2))
 
     def test_steps_to_result_of_real_digits_are_those_of_exact_evaluation(self):
         goal = Goal(ERROR, 0.05)
