@@ -60,8 +60,9 @@ class TrainingRunner(Runner):
         self._prune = prune
         self._splits_at = splits_at
         self._pruned: dict[int, MaskSet] = {}
-        # Seconds per step by slot, measured from the second slice of a slot on.
+        # Seconds of a step, and of the last evaluation, by slot; both without tracing.
         self._pace: dict[int, float] = {}
+        self._evaluation: dict[int, float] = {}
         self._warm: set[int] = set()
 
     @property
@@ -294,7 +295,11 @@ class TrainingRunner(Runner):
         self, slot: int, program: Program, jobs: Sequence[Job], step: int
     ) -> dict[int, Advance]:
         """Trains a slice of at most SLICE_SECONDS; returns results by trial."""
-        steps = min(jobs[0].until - step, self._steps_that_fit(slot))
+        left = jobs[0].until - step
+        steps = min(left, self._steps_that_fit(slot))
+        pace, longer = self._pace.get(slot, 0.0), self._evaluation.get(slot, 0.0)
+        if steps == left > 1 and left * pace + longer > SLICE_SECONDS:
+            steps -= 1  # The call that evaluates makes the last step alone.
         count, size = program.data.train_count, program.batch_size
         indices = {
             lane_of(job.trial, self.lanes): examples_at(
@@ -305,8 +310,11 @@ class TrainingRunner(Runner):
         begun, evaluates = time.monotonic(), self._is_evaluated(jobs[0], step + steps)
         advances = program.advance_lanes(indices, evaluates)
         done = max(advance.steps for advance in advances.values())
+        lasted = time.monotonic() - begun
         if slot in self._warm and not evaluates:
-            self._learn_pace(slot, done, time.monotonic() - begun)
+            self._learn_pace(slot, done, lasted)
+        elif slot in self._pace:
+            self._evaluation[slot] = lasted - done * self._pace[slot]
         self._warm.add(slot)  # the first call includes optimization or compilation
         return {job.trial: advances[lane_of(job.trial, self.lanes)] for job in jobs}
 

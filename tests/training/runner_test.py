@@ -177,6 +177,30 @@ class RunnerTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLessEqual(report.diverged_step, whole.diverged_step)
         self.assertEqual(steps, report.diverged_step)
 
+    def test_a_long_evaluation_has_one_step_beside_it(self):
+        program = copy.copy(self.programs[0])
+        calls, now = [], [0.0]
+        advance = program.advance_lanes
+
+        def timed(rows, evaluates):
+            # A second for each step, and ten for an evaluation.
+            calls.append((len(rows[0]), evaluates))
+            now[0] += calls[-1][0] + 10 * evaluates
+            return advance(rows, evaluates)
+
+        program.advance_lanes = timed
+        runner = TrainingRunner([program], 11)
+        clock = SimpleNamespace(monotonic=lambda: now[0])
+        with (
+            mock.patch.object(runners, "time", clock),
+            mock.patch.object(runners, "SLICE_SECONDS", 12.0),
+        ):
+            first = self.turn(runner, 20)
+            self.turn(runner, 30, first.state)
+        self.assertEqual(
+            calls, [(4, False), (4, False), (12, True), (9, False), (1, True)]
+        )
+
     def test_bound_is_marked(self):
         runner = TrainingRunner([self.goal_program], 11)
         self.assertTrue(self.turn(runner, 1).is_bound)
