@@ -180,7 +180,7 @@ class SlotPool:
         Args:
             study: name of the study.
             busy: the slots in which its trials run; they are never taken away.
-            wanted: how many trials it could run now, the running ones included.
+            wanted: how many groups of trials it could run now, with the running ones.
         """
         with self._lock:
             self._wanted[study] = wanted

@@ -27,6 +27,7 @@ from dps_tf.core import (
     TrialState,
     TurnReport,
     UserError,
+    most_groups,
 )
 from dps_tf.tuning.cluster_slots import StateMissing
 from dps_tf.tuning.interruption import Interrupted, StopRequest
@@ -94,7 +95,7 @@ class RayBackend(Backend):
         allowed = self._options.allow_other_machine
         runner = RayRunner(study, self._cluster, self._stop, allowed)
         try:
-            while not runner.idle_slots((), study.rule.points):
+            while not runner.idle_slots((), runner.wanted):
                 if self._stop():
                     raise Interrupted
                 if show is not None:
@@ -133,7 +134,7 @@ class RayRunner(ClusterRunner):
         self._held: dict[int, int] = {}
         self._provenance: dict[int, tuple[int, Any]] = {}
         self._unlike: list[Mapping[str, Any]] = []
-        cluster.pool.enter(self._cell, study.rule.points)
+        cluster.pool.enter(self._cell, self.wanted)
 
     @property
     def slots(self) -> int:
@@ -144,6 +145,11 @@ class RayRunner(ClusterRunner):
     def lanes(self) -> int:
         """The number of lanes of the program in every slot."""
         return self.study.lanes
+
+    @property
+    def wanted(self) -> int:
+        """The most slots of use: one for each trial while lanes are open."""
+        return most_groups(range(self.study.rule.points), self.lanes or 1)
 
     def idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
         """Returns the idle slots that are leased and have opened the study."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import signal
@@ -108,6 +109,17 @@ def test_machines_of_another_kind_are_in_the_record_before_their_first_turn():
 
     assert run(disk, STUDY, Runner(SIX_TRIALS)).decided
     assert seen[0] == seen[-1] == [ENVIRONMENT, OTHER]
+
+
+@pytest.mark.parametrize(("lanes", "slots"), [(0, 6), (1, 6), (3, 2), (5, 2)])
+def test_a_study_in_lanes_asks_for_a_slot_for_each_group(lanes, slots):
+    cluster = Cluster()
+    for slot in range(8):
+        cluster.pool.add(slot)
+    study = dataclasses.replace(STUDY, lanes=lanes)
+    runner = ray_engine.RayRunner(study, cluster, lambda: False)
+    assert cluster.pool.spare == 8 - slots
+    assert runner.wanted == slots
 
 
 def test_ray_does_not_keep_the_signal_that_asks_to_stop(monkeypatch):
