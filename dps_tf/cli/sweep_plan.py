@@ -152,8 +152,14 @@ def _seconds(
     evaluation = calibration.evaluation / waiting["interval"].to_numpy(np.float64)
     is_pruned = np.array([curve.is_pruned for curve in waiting["curve"]])
     per_trial = steps * (per_step + evaluation) + calibration.pruning * is_pruned
-    slots = np.minimum(calibration.slots, trials)
-    return np.asarray(per_trial * trials / slots + calibration.start_up, np.float64)
+    # A group of trials costs all lanes, as at the nearest batch size measured.
+    known = calibration.lanes or {1: 1}
+    sizes = waiting["batch_size"].to_numpy(np.float64)
+    octaves = np.abs(np.subtract.outer(np.log2(sizes), np.log2([*known])))
+    lanes = np.array([*known.values()])[octaves.argmin(axis=1)]
+    groups = np.ceil(trials / lanes)
+    rounds = groups / np.minimum(calibration.slots, groups)
+    return np.asarray(per_trial * lanes * rounds + calibration.start_up, np.float64)
 
 
 def _texts(

@@ -203,11 +203,12 @@ class StudyTimes:
     """Times of a trial of a study on this machine.
 
     Attributes:
-        step: seconds of a step.
+        step: seconds of a step of one trial, or its share of a step of all lanes.
         start_up: seconds until the first step is made.
-        evaluation: seconds of an evaluation, where it was measured.
-        slots: number of trials that run side by side.
+        evaluation: seconds of an evaluation, likewise, where it was measured.
+        slots: number of turns side by side.
         devices: number of devices that share a batch.
+        lanes: number of trials of a turn.
     """
 
     step: float
@@ -215,6 +216,7 @@ class StudyTimes:
     evaluation: float = 0.0
     slots: int = 1
     devices: int = 1
+    lanes: int = 1
 
 
 class Backend(Protocol):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from dps_tf.core import DENSE, StudySpecification
 from dps_tf.tuning.backends import Backends
@@ -18,13 +18,14 @@ class Calibration:
 
     Attributes:
         network: workload and optimizer, in words.
-        slots: trials side by side.
-        steps: time of a step, by batch size; at least one entry.
+        slots: turns side by side.
+        steps: time of a step of a trial, by batch size; at least one entry.
         evaluation: time of an evaluation.
         pruning: time to make and prune an initial point.
         start_up: longest time until a dense cell has made its first step, compiling
             included.
         devices: how many share a trial's batch.
+        lanes: trials of a turn, by the batch sizes of `steps`; empty stands for one.
     """
 
     network: str
@@ -34,6 +35,7 @@ class Calibration:
     pruning: float
     start_up: float
     devices: int = 1
+    lanes: Mapping[int, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Returns what was measured and what is assumed, in sentences."""
@@ -41,6 +43,8 @@ class Calibration:
             f"{seconds:.2g} s at {size}" for size, seconds in self.steps.items()
         )
         side = "trial" if self.slots == 1 else "trials side by side"
+        if (most := max(self.lanes.values(), default=1)) > 1:
+            side = f"groups of up to {most} trials side by side"
         return (
             f"measured here with {self.network}: a step {steps}; an evaluation "
             f"{self.evaluation:.2g} s; an initial point {self.pruning:.2g} s; a cell "
@@ -71,14 +75,14 @@ def calibrate(
     middle = sizes[len(sizes) // 2]
     backend = backends(of_size[middle])
     in_middle = backend.times(of_size[middle])
-    steps = {middle: in_middle.step}
+    steps, lanes = {middle: in_middle.step}, {middle: in_middle.lanes}
     start_up = in_middle.start_up
     # A step grows at most in proportion to its batch.
     slowest = max(middle, LARGEST_SECONDS / in_middle.step * middle)
     for size in (sizes[0], max(size for size in sizes if size <= slowest)):
         if size not in steps:
             found = backend.times(of_size[size], evaluates=False)
-            steps[size] = found.step
+            steps[size], lanes[size] = found.step, found.lanes
             start_up = max(start_up, found.start_up)
     axes = [value for _, value in first.axes]
     return Calibration(
@@ -89,4 +93,5 @@ def calibrate(
         pruning=pruning,
         start_up=start_up,
         devices=in_middle.devices,
+        lanes=lanes,
     )

@@ -193,6 +193,7 @@ class TrainedBackend(Backend):
             evaluation=evaluation / runner.lanes,
             slots=len(machine.strategies),
             devices=machine.replicas,
+            lanes=runner.lanes,
         )
 
     def _scratch_runner(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -119,6 +120,13 @@ def test_bounds_and_prices_are_products():
     text = plan_text(nothing, waiting, KNOWN, {})
     # 3600 steps of 0.5 s for eight trials in two slots.
     assert re.search(r"at most\n\S+-s0.0 +2 h\nall 1 cells +2 h$", text)
+    # In three lanes they are three groups, two of them in one slot; each costs three.
+    lanes = dataclasses.replace(KNOWN, lanes={16: 3, 512: 1})
+    text = plan_text(nothing, waiting, lanes, {})
+    assert re.search(r"-s0.0 +2 h 15 min\n", text) and "groups of up to 3" in text
+    far = waiting.assign(batch_size=200)
+    text = plan_text(nothing, far, dataclasses.replace(lanes, steps={200: 0.5}), {})
+    assert re.search(r"-s0.0 +2 h\n", text)
     done = waiting.assign(steps=4 * 10**9)
     text = plan_text(done, waiting, KNOWN, {"money": 3, "kWh": 0.5})
     row = r"-s0.0 +over 3,600 +1 h \(1 h to 1 h\)"
@@ -174,7 +182,7 @@ def test_calibration_measures_three_batch_sizes_and_keeps_nothing(tmp_path):
     backends = Backends(options, LocalFiles())
     pruning = backends.try_out(sweep)
     found = calibrate(backends, sweep.studies, pruning)
-    assert list(found.steps) == [4, 12, 16] and found.slots == 2
+    assert list(found.steps) == [*found.lanes] == [4, 12, 16] and found.slots == 2
     assert all(0 < each < 1 for each in found.steps.values())
     assert min(found.evaluation, found.start_up) > 0 and found.pruning == pruning > 0
     assert not list(tmp_path.iterdir())
