@@ -22,12 +22,6 @@ from dps_tf.training import (
     device_memory,
     most_lanes,
 )
-    PlacedData,
-    Program,
-    Task,
-    device_memory,
-    most_lanes,
-)
 from dps_tf.training import strategy as strategies
 from dps_tf.tuning import own_code
 
@@ -198,9 +192,7 @@ class Resources:
         workload, lanes = study.workload, self.settled(study).lanes
         if not lanes:
             network = models.scratch_for(workload, dataset.input_shape, dataset.classes)
-            points = 1 if workload.is_adaptive else workload.points
-            size = study.cell.batch_size
-            lanes = most_lanes(network, dataset, size, points, self.strategies[0])
+            lanes = self._most_lanes(study, dataset, network)
         groups = most_groups(range(study.rule.draws_limit), lanes)
         return lanes * min(groups, len(self.strategies))
 
@@ -226,7 +218,7 @@ class Resources:
         goal = specification.goal if specification.evaluation == "goal" else None
         if specification.deterministic:
             tf.config.experimental.enable_op_determinism()
-        size, workload = specification.cell.batch_size, specification.workload
+        size = specification.cell.batch_size
         xla, lanes = bool(specification.xla), specification.lanes
         if lanes > 1 and self.data_placement == "stream":
             raise UserError(
@@ -246,9 +238,8 @@ class Resources:
             )
 
         if not lanes:
-            points = 1 if workload.is_adaptive else workload.points
             network = known[0].network if known else task.network()
-            lanes = most_lanes(network, dataset, size, points, self.strategies[0])
+            lanes = self._most_lanes(specification, dataset, network)
         for strategy in self.strategies:
             try:
                 program = build(strategy)
@@ -269,6 +260,13 @@ class Resources:
         # The others are let go: they are large.
         self._latest = kind, [p for p in programs if p.takes_any_batch]
         return programs
+
+    def _most_lanes(
+        self, study: StudySpecification, dataset: Dataset, network: keras.Model
+    ) -> int:
+        points = 1 if study.workload.is_adaptive else study.workload.points
+        size = study.cell.batch_size
+        return most_lanes(network, dataset, size, points, self.strategies[0])
 
     def _data(
         self, dataset: Dataset, strategy: tf.distribute.Strategy, in_lanes: bool
