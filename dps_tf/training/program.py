@@ -50,7 +50,7 @@ from dps_tf.training.goal_evaluator import (
     StreamedGoalEvaluator,
 )
 from dps_tf.training.lanes import LaneLoop, NoLanes, of_lanes
-from dps_tf.training.local_workers import LocalWorkers, check_shares
+from dps_tf.training.local_workers import LocalWorkers
 from dps_tf.training.packing import Packed, Packing
 from dps_tf.training.replicas import Replicas
 from dps_tf.training.step import Loop, State, Step, Trial
@@ -267,7 +267,7 @@ class Program:
     def _build_step(self, task: Task, batch_size: int) -> Step:
         workers, replicas = self.optimizer.workers, self._replicas
         if workers > 1:
-            check_shares(batch_size, workers, replicas.count)
+            strategies.check_shares(batch_size, workers, replicas.count)
         return Step(
             self.network,
             self.optimizer,

@@ -269,3 +269,17 @@ def check_batch_size(batch_size: int, strategy: tf.distribute.Strategy) -> None:
             f"batch size {batch_size} cannot be split over {replicas} replicas: use a "
             "multiple of it, fewer devices, or the strategy one_device."
         )
+
+
+def check_shares(batch_size: int, workers: int, replicas: int = 1) -> None:
+    """Raises UserError unless W workers divide a batch and the replicas divide W."""
+    if batch_size % workers:
+        raise UserError(
+            f"batch size {batch_size} cannot be split over {workers} workers of local "
+            "SGD: use a multiple of it, or fewer workers (workload.fixed.workers)."
+        )
+    if workers % replicas:
+        raise UserError(
+            f"{workers} workers of local SGD cannot be split over {replicas} replicas: "
+            "use a multiple of it, fewer devices, or the strategy one_device."
+        )
