@@ -34,7 +34,7 @@ from dps_tf.store import (
     set_aside,
     write_table,
 )
-from dps_tf.training import Program, environment
+from dps_tf.training import Program, environment, kind
 from dps_tf.tuning.resources import Resources
 
 
@@ -321,9 +321,9 @@ class Measurer:
         difference = (
             f"{study.name}: trial {trial.number}, trained again, differs {change}"
         )
-        devices = program.strategy.extended.worker_devices
-        if not all("CPU" in device.upper() for device in devices):
-            self.say(f"note: {difference}; sums have no fixed order on {devices[0]}.")
+        if not kind(program.strategy).repeats:
+            device = program.strategy.extended.worker_devices[0]
+            self.say(f"note: {difference}; sums have no fixed order on {device}.")
             return
         here = self.programs.environment()
         places = "; ".join(environment_differences(study.environments, here))

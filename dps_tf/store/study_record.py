@@ -360,6 +360,7 @@ def _may_differ(
     environments: Sequence[Mapping[str, Any]], study: StudySpecification
 ) -> bool:
     """Returns whether a turn that is repeated in environments may give other bits."""
+    # What `training.strategy.Kind` says of devices is not at hand without TensorFlow.
     devices = " ".join(str(entry.get("devices")) for entry in environments)
     return len(environments) > 1 or ("GPU" in devices and not study.deterministic)
 

@@ -14,6 +14,7 @@ from dps_tf._keras import keras
 from dps_tf.core import PLACEMENTS, check_known
 from dps_tf.data import Dataset, Examples
 from dps_tf.training.device_data import DeviceData, PlacedData
+from dps_tf.training.strategy import kind
 from dps_tf.training.streamed_data import StreamedData
 
 DATA_SHARE = 0.25
@@ -95,13 +96,10 @@ def fits_devices(
     The copies of all CPU devices together may take DATA_SHARE of the host's free
     memory, and the copy of each other device DATA_SHARE of that device's free memory.
     """
-    needed = held_bytes(dataset)
-    devices = strategy.extended.worker_devices
-    others = [device for device in devices if "CPU" not in device.upper()]
-    on_host = needed * (len(devices) - len(others))
-    return on_host <= DATA_SHARE * host_memory and all(
-        needed <= DATA_SHARE * (ASSUMED_MEMORY - _in_use(device)) for device in others
-    )
+    needed, devices = held_bytes(dataset), strategy.extended.worker_devices
+    if kind(strategy).on_host:
+        return needed * len(devices) <= DATA_SHARE * host_memory
+    return all(needed <= DATA_SHARE * (ASSUMED_MEMORY - _in_use(d)) for d in devices)
 
 
 def _in_use(device: str) -> int:

@@ -17,6 +17,7 @@ workers each.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,20 +27,6 @@ import tensorflow as tf
 from dps_tf.core import UserError
 from dps_tf.training import replicas as of_replica
 from dps_tf.training.step import Examples, State, Step, Trial
-
-
-def check_shares(batch_size: int, workers: int, replicas: int = 1) -> None:
-    """Raises UserError unless W workers divide a batch and the replicas divide W."""
-    if batch_size % workers:
-        raise UserError(
-            f"batch size {batch_size} cannot be split over {workers} workers of local "
-            "SGD: use a multiple of it, or fewer workers (workload.fixed.workers)."
-        )
-    if workers % replicas:
-        raise UserError(
-            f"{workers} workers of local SGD cannot be split over {replicas} replicas: "
-            "use a multiple of it, fewer devices, or the strategy one_device."
-        )
 
 
 class LocalWorkers:
@@ -93,25 +80,20 @@ class LocalWorkers:
         """Makes one update of each worker of a replica; returns also the mean loss."""
         length = _round(trial)
         begins = tf.equal(state.step % length, 0)
-        arrays, count = self._arrays(state), float(self._count)
-        rows = [
-            tf.where(begins, tf.broadcast_to(average, own.shape), own)
-            for own, average in zip(
-                state.workers, arrays[: self._averaged], strict=False
-            )
-        ]
-        rows += state.workers[self._averaged :]
+        arrays, rows = self._arrays(state), list(state.workers)
+        for i, average in enumerate(arrays[: self._averaged]):
+            rows[i] = tf.where(begins, average, rows[i])
 
         def one(turn: tf.Tensor, loss: tf.Tensor, rows: list[tf.Tensor]) -> Any:
             worker = self._first() + turn
             own = self._state(state, [row[worker] for row in rows])
-            part = lambda: batch(part=(turn, self._turns))  # noqa: E731
+            part = functools.partial(batch, part=(turn, self._turns))
             own, more = self._step(own, part, trial, tf.cast(worker, tf.int64))
             rows = [
                 tf.tensor_scatter_nd_update(row, [[worker]], [value])
                 for row, value in zip(rows, self._arrays(own), strict=True)
             ]
-            return turn + 1, loss + more / count, rows
+            return turn + 1, loss + more / float(self._count), rows
 
         _, loss, rows = tf.while_loop(
             lambda turn, *_: turn < self._turns,
@@ -120,11 +102,9 @@ class LocalWorkers:
             parallel_iterations=1,
         )
         ends = tf.equal((state.step + 1) % length, 0)
-        means = self._means(rows[: self._averaged])
-        averages = [
-            tf.where(ends, mean, now) for mean, now in zip(means, arrays, strict=False)
-        ]
-        state = self._state(state, [*averages, *arrays[self._averaged :]])
+        for i, mean in enumerate(self._means(rows[: self._averaged])):
+            arrays[i] = tf.where(ends, mean, arrays[i])
+        state = self._state(state, arrays)
         loss = of_replica.summed(loss)
         return state._replace(step=state.step + 1, workers=rows), loss
 

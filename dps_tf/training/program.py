@@ -47,7 +47,7 @@ from dps_tf.training.device_memory import held_bytes
 from dps_tf.training.evaluation import Evaluated, Evaluation, ExactEvaluator
 from dps_tf.training.goal_evaluator import evaluator_for
 from dps_tf.training.lanes import LaneLoop, NoLanes, of_lanes
-from dps_tf.training.local_workers import LocalWorkers, check_shares
+from dps_tf.training.local_workers import LocalWorkers
 from dps_tf.training.packing import Packed, Packing
 from dps_tf.training.replicas import Replicas
 from dps_tf.training.step import Loop, State, Step, Trial
@@ -266,7 +266,7 @@ class Program:
     def _build_step(self, task: Task, batch_size: int) -> Step:
         workers, replicas = self.optimizer.workers, self._replicas
         if workers > 1:
-            check_shares(batch_size, workers, replicas.count)
+            strategies.check_shares(batch_size, workers, replicas.count)
         return Step(
             self.network,
             self.optimizer,

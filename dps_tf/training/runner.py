@@ -23,7 +23,7 @@ from dps_tf.core import (
 from dps_tf.sparsity import MaskSet, entries_outside, masked
 from dps_tf.training.evaluation import Evaluation
 from dps_tf.training.program import Advance, Loaded, Program
-from dps_tf.training.strategy import intra_op_threads
+from dps_tf.training.strategy import intra_op_threads, kind
 from dps_tf.training.streamed_data import data_wait
 
 SLICE_SECONDS = 5.0
@@ -132,8 +132,7 @@ class TrainingRunner(Runner):
         With one thread of a CPU they are the same to the bit; else sums may round.
         """
         first, again = (self.try_step(point, slot) for slot in (0, 1))
-        is_cpu = "CPU" in str(self._programs[0].strategy.extended.worker_devices)
-        is_exact = is_cpu and intra_op_threads() == 1
+        is_exact = kind(self._programs[0].strategy).repeats and intra_op_threads() == 1
         off = [float(np.linalg.norm(x - y)) for x, y in zip(first, again, strict=True)]
         sizes = [0.0 if is_exact else 0.1 * float(np.linalg.norm(x)) for x in first]
         # Where both are NaN, nothing can be told.

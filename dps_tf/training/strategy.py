@@ -148,7 +148,11 @@ def build(name: str, *, devices: tuple[str, ...] = ()) -> tf.distribute.Strategy
         return tf.distribute.TPUStrategy(_local_tpu()[0])
     devices = devices or local_devices()
     if name == "mirrored":
-        return tf.distribute.MirroredStrategy(list(devices), _reduction(devices))
+        # On CPUs TensorFlow would use collectives. Their groups belong to the process,
+        # so both strategies fail when a second one of another size is made.
+        is_cpu = "CPU" in devices[0].upper()
+        reduction = tf.distribute.ReductionToOneDevice() if is_cpu else None
+        return tf.distribute.MirroredStrategy(list(devices), reduction)
     return tf.distribute.OneDeviceStrategy(devices[0])
 
 
@@ -159,14 +163,6 @@ def local_devices() -> tuple[str, ...]:
         if devices:
             return tuple(f"/device:{kind}:{i}" for i in range(len(devices)))
     raise UserError("TensorFlow finds neither a GPU nor a CPU device.")
-
-
-def _reduction(devices: tuple[str, ...]) -> tf.distribute.CrossDeviceOps | None:
-    """Returns the all-reduce of the devices; None for TensorFlow's (NCCL on GPUs)."""
-    # On CPUs TensorFlow would use collectives. Their groups belong to the process, so
-    # both strategies fail when a second one of another size is made.
-    on_cpu = all("CPU" in device.upper() for device in devices)
-    return tf.distribute.ReductionToOneDevice() if on_cpu else None
 
 
 def _grow_memory(gpu: object) -> None:
@@ -226,6 +222,8 @@ class Kind:
     What was not measured on a kind of device does not pay there.
 
     Attributes:
+        repeats: whether sums have a fixed order, so that trials repeat to the bit.
+        on_host: whether they compute in the memory of the host.
         loops_inside: whether a loop over steps may stand inside `strategy.run`.
         is_compiled: whether XLA compiles whatever runs.
         xla_pays: whether XLA makes more steps a second, see `launch/README.md`.
@@ -233,6 +231,8 @@ class Kind:
         calls_pay: whether steps do that are called by their loop, see `Loop`.
     """
 
+    repeats: bool
+    on_host: bool
     loops_inside: bool
     is_compiled: bool
     xla_pays: bool
@@ -249,6 +249,8 @@ def kind(strategy: tf.distribute.Strategy) -> Kind:
     devices = [device.upper() for device in strategy.extended.worker_devices]
     are_cpus = all("CPU" in device for device in devices)
     return Kind(
+        repeats=are_cpus,
+        on_host=are_cpus,
         # Replicas of a mirrored strategy are threads of this program. Their all-reduce
         # cannot be part of a compiled loop, so the loop runs around `strategy.run`.
         loops_inside=not isinstance(strategy, tf.distribute.MirroredStrategy),
@@ -266,4 +268,18 @@ def check_batch_size(batch_size: int, strategy: tf.distribute.Strategy) -> None:
         raise UserError(
             f"batch size {batch_size} cannot be split over {replicas} replicas: use a "
             "multiple of it, fewer devices, or the strategy one_device."
+        )
+
+
+def check_shares(batch_size: int, workers: int, replicas: int = 1) -> None:
+    """Raises UserError unless W workers divide a batch and the replicas divide W."""
+    if batch_size % workers:
+        raise UserError(
+            f"batch size {batch_size} cannot be split over {workers} workers of local "
+            "SGD: use a multiple of it, or fewer workers (workload.fixed.workers)."
+        )
+    if workers % replicas:
+        raise UserError(
+            f"{workers} workers of local SGD cannot be split over {replicas} replicas: "
+            "use a multiple of it, fewer devices, or the strategy one_device."
         )

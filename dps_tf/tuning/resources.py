@@ -165,13 +165,10 @@ class Resources:
         devices = strategies.local_devices()
         if strategy == "one_device":
             devices = devices[:1]
-        gpus = len(tf.config.list_logical_devices("GPU"))
-        slots = slots or min(gpus, len(devices)) or min(processors(), _MAX_SLOTS)
-        slot_strategies = [
-            tf.distribute.OneDeviceStrategy(devices[i % len(devices)])
-            for i in range(slots)
-        ]
-        return cls(slot_strategies)
+        each = [tf.distribute.OneDeviceStrategy(device) for device in devices]
+        most = min(processors(), _MAX_SLOTS)
+        slots = slots or (most if strategies.kind(each[0]).on_host else len(each))
+        return cls([each[i % len(each)] for i in range(slots)])
 
     @property
     def replicas(self) -> int:

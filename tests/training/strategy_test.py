@@ -23,6 +23,17 @@ class StrategyTest(tf.test.TestCase, parameterized.TestCase):
         self.assertTrue(strategies.kind(one).loops_inside)
         self.assertFalse(strategies.kind(mirrored).loops_inside)
 
+    @parameterized.parameters("CPU", "GPU", "TPU")
+    def test_what_holds_on_cpus_is_claimed_of_no_other_device(self, device):
+        strategy = mock.Mock()
+        strategy.extended.worker_devices = [
+            f"/task:0/device:{device}:{i}" for i in "01"
+        ]
+        kind = strategies.kind(strategy)
+        of_cpus = {kind.repeats, kind.on_host, kind.lanes_pay, kind.calls_pay}
+        self.assertEqual(of_cpus, {device == "CPU"})
+        self.assertEqual(kind.xla_pays, device == "GPU")
+
     def test_strategies_of_several_sizes_live_in_one_process(self):
         for replicas in (2, 4, 2):
             devices = tuple(f"CPU:{i}" for i in range(replicas))

@@ -11,6 +11,7 @@ import dps_tf
 from dps_tf import data
 from dps_tf.core import UserError
 from dps_tf.training import program
+from dps_tf.training import strategy as strategies
 from dps_tf.tuning import own_code, resources
 from dps_tf.tuning.resources import Resources
 
@@ -24,6 +25,21 @@ def studies(lanes=0, **values):
 @pytest.fixture(scope="module")
 def machine():
     return Resources.of_this_machine(2, "one_device")
+
+
+@pytest.mark.parametrize("on_host", [True, False])
+def test_processors_train_side_by_side_and_other_devices_one_trial_each(
+    monkeypatch, on_host
+):
+    cpus = strategies.kind(strategies.build("one_device"))
+    found = replace(cpus, on_host=on_host)
+    monkeypatch.setattr(strategies, "kind", lambda strategy: found)
+    monkeypatch.setattr(resources, "processors", lambda: 5)
+    monkeypatch.setattr(strategies, "local_devices", lambda: ("CPU:0", "CPU:1"))
+    slots = Resources.of_this_machine().strategies
+    assert [each.extended.worker_devices[0][-1] for each in slots] == (
+        list("01010") if on_host else list("01")
+    )
 
 
 def networks(machine, *asked):

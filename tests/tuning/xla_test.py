@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,7 +22,8 @@ VALUES = {"sweep.batch_sizes": (16,), "workload.points": 2, "workload.step_budge
 
 def on_gpus(monkeypatch):
     """Lets a sweep take its devices for GPUs."""
-    gpus = strategies.Kind(True, False, True, lanes_pay=False, calls_pay=False)
+    cpus = strategies.kind(strategies.build("one_device"))
+    gpus = replace(cpus, xla_pays=True, lanes_pay=False, calls_pay=False)
     monkeypatch.setattr(strategies, "kind", lambda strategy: gpus)
 
 
