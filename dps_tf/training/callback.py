@@ -336,6 +336,11 @@ class StepsToResult(keras.callbacks.Callback):
                 "evaluates by TensorFlow: set KERAS_BACKEND=tensorflow before Python "
                 "starts."
             )
+        if not tf.executing_eagerly():
+            raise UserError(
+                "StepsToResult reads numbers while fit runs, which a graph does not "
+                "show: call fit outside of it, without disable_eager_execution()."
+            )
         super().set_model(model)
 
         @tf.function(autograph=False)

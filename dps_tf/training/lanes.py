@@ -128,10 +128,14 @@ def _refuse(*_: Any, **__: Any) -> Any:
     raise pfor.ConversionNotImplementedError
 
 
-def _branch(rule: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Returns the rule of a branch that all lanes take together."""
-    # Otherwise the lanes of each branch are gathered, and their bits depend on others.
-    return lambda of: _refuse(of) if of.input(0).is_stacked else rule(of)
+def _unless(places: Sequence[int], rule: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns a rule that refuses inputs at `places` where each lane has its own."""
+
+    def checked(of: Any) -> Any:
+        own = all(of.input(place).is_stacked for place in places)
+        return _refuse(of) if own else rule(of)
+
+    return checked
 
 
 def _random_bits(of: Any) -> Any:
@@ -158,7 +162,11 @@ class _Rules(dict[str, Any]):
 
     def __init__(self, given: Mapping[str, Any], refused: list[str]):
         """`refused`: gets the types of operations that have no rule."""
-        own = {n: _branch(given[n]) for n in ("If", "StatelessIf", "StatelessCase")}
+        # Of a branch, lanes are gathered otherwise, and their bits depend on others. Of
+        # a list, each lane is looked up in a loop.
+        kept = dict.fromkeys(("If", "StatelessIf", "StatelessCase"), (0,))
+        kept |= dict.fromkeys(("TensorListGetItem", "TensorListGather"), (0, 1))
+        own = {name: _unless(places, given[name]) for name, places in kept.items()}
         own |= dict.fromkeys(("While", "StatelessWhile"), _refuse)
         own["StatelessRandomUniformFullIntV2"] = _random_bits
         super().__init__({**given, **own, "Bitcast": _bitcast})

@@ -268,6 +268,13 @@ def test_a_model_of_another_backend_is_one_sentence(keras, monkeypatch):
         own.set_model(model)
 
 
+def test_a_program_without_eager_execution_is_one_sentence():
+    with tf.Graph().as_default():
+        model = model_of(tf_keras)
+        with pytest.raises(UserError, match="call fit outside of it"):
+            watched(model)
+
+
 @KERAS
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_positions_that_keras_masks_are_not_counted(keras, is_whole):

@@ -395,6 +395,9 @@ def test_a_tag_that_is_numbered_by_no_updates_is_left_out(tmp_path, tag):
     row, said = written(runs, tmp_path)
     assert row["steps_to_result"] == 20 and "note" not in said
     assert [*runs.evaluations] == ["step", METRIC, "trial"]
+    write_log(tmp_path / "b" / "a" / "tfevents.1", [(2560, 0.05)], tag)
+    with pytest.raises(UserError, match="without numbers by updates, 'a'"):
+        from_tensorboard(tmp_path / "b", batch_size=8)
 
 
 @pytest.mark.parametrize(("last", "is_said"), [(9, False), (95, True)])

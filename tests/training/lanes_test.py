@@ -466,6 +466,19 @@ def when_evaluated(inputs, training):
     return inputs if training else inputs + tf.linalg.qr(inputs).q
 
 
+def listed(read):
+    """Returns a layer's function that reads a list of two at places of its own."""
+
+    def function(inputs, training):
+        if training:  # The gradient would write there, for which there is no rule.
+            return inputs
+        pair = tf.TensorArray(tf.float32, 2, clear_after_read=False)
+        pair = pair.write(0, inputs).write(1, 2.0 * inputs)
+        return read(pair, tf.cast(tf.reduce_mean(inputs) > 0, tf.int32))
+
+    return function
+
+
 def of(*layers):
     inputs = hidden = keras.Input([8, 8, 1])
     for layer in layers:
@@ -501,6 +514,16 @@ class LanesForTest(tf.test.TestCase, parameterized.TestCase):
         ("loop", lambda: odd(by_loop), "While"),
         ("draws", lambda: odd(by_draws), "StatelessRandomUniform"),
         ("when evaluated", lambda: odd(when_evaluated), "Qr"),
+        (
+            "item of a list",
+            lambda: odd(listed(lambda pair, place: pair.read(place))),
+            "TensorListGetItem",
+        ),
+        (
+            "items of a list",
+            lambda: odd(listed(lambda pair, place: pair.gather([place])[0])),
+            "TensorListGather",
+        ),
         ("convolution", lambda: of(keras.layers.Conv2D(3, 3)), "Conv2D"),
         (
             "recurrent",
@@ -512,6 +535,10 @@ class LanesForTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaises(NoLanes) as caught:
             Case(build=build)
         self.assertIn(name, caught.exception.what)
+
+    def test_a_list_is_read_at_a_place_that_lanes_share(self):
+        read = listed(lambda pair, place: pair.read(1) + pair.gather([0, 1])[0])
+        self.assertEqual(Case(build=lambda: odd(read)).program.lanes, LANES)
 
     def test_an_optimizer_without_a_form_in_lanes_is_named(self):
         with self.assertRaisesRegex(NoLanes, "Qr|If"):

@@ -149,7 +149,7 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
     _check_names([*names, *empty], about or {}, origin)
     if empty:
         first = ", ".join(map(repr, empty[:5])) + (", ..." if empty[5:] else "")
-        notes.append(f"without any evaluation, {first} are no runs and left out.")
+        notes.append(f"without numbers by updates, {first} are no runs and left out.")
     if not names:
         raise UserError(f"no run of {origin} has an evaluation: {notes[-1]}")
     trials = _with_defaults(rows, names)
