@@ -73,7 +73,9 @@ class Evaluated:
 
     def each(self, function: Callable[..., Any], *own: Any) -> Any:
         """Returns the results of a function of a trial's tensors, for each lane."""
-        return function(*own) if self.lanes == 1 else vectorized(function, *own)
+        if self.lanes == 1:
+            return function(*own)
+        return vectorized(function, *own, in_groups=self.replicas.uses_xla)
 
     def outputs(self, weights: Sequence[tf.Tensor], inputs: tf.Tensor) -> tf.Tensor:
         """Returns the network's outputs at some weights, float32 [batch, ...]."""

@@ -34,14 +34,19 @@ class NoLanes(UserError):
         self.what = what
 
 
-def vectorized(function: Callable[..., Any], *stacked: Any) -> Any:
+def vectorized(
+    function: Callable[..., Any], *stacked: Any, in_groups: bool = False
+) -> Any:
     """Returns the results of `function` for every lane, stacked as its arguments are.
+
+    `in_groups`: whether a convolution of lanes may be one, with the channels of each
+    lane for a group. XLA compiles its gradients; the kernels of CPUs have none.
 
     Raises:
         NoLanes: an operation has no form for lanes, or only a loop over them.
     """
     refused: list[str] = []
-    with _rules(refused):
+    with _rules(refused, in_groups):
         try:
             return tf.vectorized_map(
                 lambda own: function(*own), stacked, fallback_to_while_loop=False
@@ -53,7 +58,13 @@ def vectorized(function: Callable[..., Any], *stacked: Any) -> Any:
     raise NoLanes(f"operation {refused[0]}")
 
 
-def of_lanes(function: Callable[..., Any], state: State, trial: Trial, *more: Any):
+def of_lanes(
+    function: Callable[..., Any],
+    state: State,
+    trial: Trial,
+    *more: Any,
+    in_groups: bool = False,
+) -> Any:
     """Returns the results of function(state, trial, *more) for every lane, stacked.
 
     Lanes share the step, so that no branch depends on one. All have their masks, which
@@ -65,7 +76,7 @@ def of_lanes(function: Callable[..., Any], state: State, trial: Trial, *more: An
         return function(State(state.step, *own), lane, *more)
 
     own = trial.point, trial.masks, trial.seed
-    return vectorized(one, tuple(state[1:]), *own, *more)
+    return vectorized(one, tuple(state[1:]), *own, *more, in_groups=in_groups)
 
 
 def chosen(which: tf.Tensor, new: Any, old: Any) -> Any:
@@ -111,7 +122,8 @@ class LaneLoop(Loop):
             is_over = ~tf.math.is_finite(loss)
             with tf.name_scope(self._scope):
                 batch = self._batches.batch(i, *values)
-                own, losses = of_lanes(step, state, trial, *batch)
+                in_groups = self._replicas.uses_xla
+                own, losses = of_lanes(step, state, trial, *batch, in_groups=in_groups)
             own, loss = kept(is_over, (tuple(state[1:]), loss), (own, losses))
             done += tf.cast(runs & ~is_over, tf.int32)
             return i + 1, done, loss, State(state.step + 1, *own)
@@ -157,18 +169,96 @@ def _bitcast(of: Any) -> Any:
     return pfor.wrap(tf.bitcast(of.stacked_input(0), kind))
 
 
+def _in_groups(name: str, rule: Any) -> Any:
+    """Returns a rule for a convolution: `rule` where it suffices, else in groups."""
+    own, other, size = _CONVOLUTIONS[name]
+
+    def grouped(of: Any) -> Any:
+        if not of.input(own).is_stacked:
+            return rule(of)
+        if size is not None:
+            of.stack_inputs([other])
+        names = [argument.name for argument in of.op.op_def.input_arg]
+        given = {}
+        for place in (own, other):
+            array = of.input(place)
+            given[names[place]] = (
+                _side_by_side(array.t) if array.is_stacked else array.t
+            )
+        lanes = of.input(own).t.shape[0]
+        if size is not None:
+            given[names[size]] = of.unstacked_input(size) * [1, 1, 1, lanes]
+        attributes = ("strides", "padding", "explicit_paddings", "dilations")
+        given |= {key: of.get_attr(key) for key in attributes}
+        return pfor.wrap(_apart(getattr(tf.raw_ops, name)(**given), lanes))
+
+    return grouped
+
+
+def _normalized(rule: Any) -> Any:
+    """Returns a rule for batch normalization, where `rule` shares its averages."""
+
+    def normalized(of: Any) -> Any:
+        is_shared = not any(of.input(place).is_stacked for place in range(1, 5))
+        if of.get_attr("is_training") or is_shared:
+            return rule(of)
+        of.stack_inputs()
+        inputs, *of_channels = (of.stacked_input(place) for place in range(5))
+        names = ("scale", "offset", "mean", "variance")
+        given = {
+            n: tf.reshape(x, [-1]) for n, x in zip(names, of_channels, strict=True)
+        }
+        epsilon = of.get_attr("epsilon")
+        found = tf.raw_ops.FusedBatchNormV3(
+            x=_side_by_side(inputs), **given, epsilon=epsilon, is_training=False
+        )
+        unused = pfor.wrap(tf.zeros_like(of_channels[0]))
+        return [pfor.wrap(_apart(found.y, inputs.shape[0])), *[unused] * 5]
+
+    return normalized
+
+
+def _side_by_side(values: tf.Tensor) -> tf.Tensor:
+    """Returns arrays of lanes, [lanes, a, b, c, n], as one, [a, b, c, lanes * n]."""
+    lanes, *_, channels = values.shape
+    moved = tf.transpose(values, [1, 2, 3, 0, 4])
+    shape = tf.concat([tf.shape(moved)[:3], [lanes * channels]], 0)
+    return tf.reshape(moved, shape)
+
+
+def _apart(values: tf.Tensor, lanes: int) -> tf.Tensor:
+    """Returns the arrays of lanes that `_side_by_side` has joined."""
+    shape = tf.concat([tf.shape(values)[:3], [lanes, -1]], 0)
+    return tf.transpose(tf.reshape(values, shape), [3, 0, 1, 2, 4])
+
+
+_CONVOLUTIONS = {
+    "Conv2D": (1, 0, None),
+    "Conv2DBackpropInput": (1, 2, 0),
+    "Conv2DBackpropFilter": (0, 2, 1),
+}
+"""Places of inputs: one for which there is no other rule where each lane has its own;
+another one with channels; and the shape of the result."""
+_NORMALIZATION = "FusedBatchNormV3"
+
+
 class _Rules(dict[str, Any]):
     """The rules of TensorFlow and this module; none of them loops over lanes."""
 
-    def __init__(self, given: Mapping[str, Any], refused: list[str]):
+    def __init__(self, given: Mapping[str, Any], refused: list[str], in_groups: bool):
         """`refused`: gets the types of operations that have no rule."""
         # Of a branch, lanes are gathered otherwise, and their bits depend on others. Of
         # a list, each lane is looked up in a loop.
+        kept: dict[str, tuple[int, ...]]
         kept = dict.fromkeys(("If", "StatelessIf", "StatelessCase"), (0,))
         kept |= dict.fromkeys(("TensorListGetItem", "TensorListGather"), (0, 1))
         own = {name: _unless(places, given[name]) for name, places in kept.items()}
         own |= dict.fromkeys(("While", "StatelessWhile"), _refuse)
         own["StatelessRandomUniformFullIntV2"] = _random_bits
+        for name in _CONVOLUTIONS if in_groups else ():
+            own[name] = _in_groups(name, given[name])
+        if in_groups:
+            own[_NORMALIZATION] = _normalized(given[_NORMALIZATION])
         super().__init__({**given, **own, "Bitcast": _bitcast})
         self._refused = refused
 
@@ -187,13 +277,13 @@ class _Rules(dict[str, Any]):
 
 
 @contextlib.contextmanager
-def _rules(refused: list[str]) -> Iterator[None]:
+def _rules(refused: list[str], in_groups: bool) -> Iterator[None]:
     """Lets TensorFlow vectorize with `_Rules`, and says nothing of refusals."""
     logger = tf.get_logger()
     with _LOCK:
         found = pfor._pfor_converter_registry, pfor._fallback_converter, logger.level
         logger.setLevel("CRITICAL")
-        pfor._pfor_converter_registry = _Rules(found[0], refused)
+        pfor._pfor_converter_registry = _Rules(found[0], refused, in_groups)
         pfor._fallback_converter = _refuse
         try:
             yield

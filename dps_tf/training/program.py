@@ -256,7 +256,6 @@ class Program:
         for is_there, what in (
             (self.data.placement != "device", "data that are streamed"),
             (self._replicas.count > 1, "devices that share a batch"),
-            (self._replicas.uses_xla, "XLA"),
             (self._workers, "local SGD"),
             (self.gradual, "pruning in training"),
         ):
@@ -358,7 +357,8 @@ class Program:
         """Returns function(state, trial) of each lane."""
         if self.lanes == 1:
             return function(state, trial)
-        return of_lanes(function, state, trial)
+        in_groups = self._replicas.uses_xla
+        return of_lanes(function, state, trial, in_groups=in_groups)
 
     def _slice(self, *packed: Any) -> Any:
         """Returns (state, numbers of the slice, evaluation), packed; for `advance`."""
@@ -554,7 +554,8 @@ class Program:
             rows[:, lane] = own
         rows = rows.reshape([steps, *self._sides, self.batch_size])
         if self._replicas.compiles_by_shape:
-            rows = np.pad(rows, [(0, self._missing(steps)), (0, 0)])
+            ends = [(0, self._missing(steps)), *[(0, 0)] * (rows.ndim - 1)]
+            rows = np.pad(rows, ends)
         left, before, wanted = steps, 0, _IF_SOUND if evaluates else 0
         done = loss = np.zeros([self.lanes])
         finite = sparse = np.ones([self.lanes], bool)

@@ -178,9 +178,9 @@ class Resources:
     def settled(self, specification: StudySpecification) -> StudySpecification:
         """Returns a study with what it leaves open as it is best on these devices.
 
-        Lanes and XLA exclude each other; without XLA a program decides on lanes.
+        With XLA, where lanes were not measured, there is one unless more are asked for.
         """
-        pays = strategies.kind(self.strategies[0]).xla_pays and specification.lanes < 2
+        pays = strategies.kind(self.strategies[0]).xla_pays
         found = specification.settled_by({"xla": pays, "deterministic": False})
         return found.settled_by({"lanes": 1}) if found.xla else found
 

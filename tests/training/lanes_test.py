@@ -45,10 +45,31 @@ def normalized() -> keras.Model:
     return keras.Model(inputs, layers.Dense(10)(hidden))
 
 
+def convolved():
+    """A network whose lanes are groups of channels, which XLA compiles."""
+    layers = keras.layers
+    return of(
+        layers.Conv2D(4, 3, padding="same", activation="relu"),
+        layers.BatchNormalization(),
+        layers.MaxPool2D(),
+        layers.Conv2D(3, 3, strides=2, padding="same"),
+        layers.Dropout(0.3),
+    )
+
+
 class Case:
     """A program of lanes, and trials that it trains, one per lane."""
 
-    def __init__(self, build=None, batch_size=16, lanes=LANES, goal=None, **arguments):
+    def __init__(
+        self,
+        build=None,
+        batch_size=16,
+        lanes=LANES,
+        goal=None,
+        xla=False,
+        **arguments,
+    ):
+        self.xla = xla
         self.problem = Problem(problems.DIGITS, batch_size=batch_size, **arguments)
         self.task = self.problem.task
         if build is not None:
@@ -58,7 +79,8 @@ class Case:
 
     def built(self, lanes=1, goal=None) -> Program:
         size = self.problem.batch_size
-        return Program(self.task, self.data, size, lanes=lanes, goal=goal)
+        options = {"lanes": lanes, "goal": goal, "jit_compile": self.xla}
+        return Program(self.task, self.data, size, **options)
 
     def loaded(self, lane: int, trial: int, rate=None, masked=False) -> Loaded:
         initial = models.initial_point(self.program.network, trial)
@@ -75,7 +97,7 @@ class Case:
     def order(self, trial: int, first: int, steps: int) -> np.ndarray:
         return self.problem.order(first, steps, seed=trial)
 
-    def trained(self, trials, turns=(5, 1, 4)):
+    def trained(self, trials, turns=(4, 1, 4)):
         """Returns the last (state, advance) of each lane after turns of the program."""
         self.program.load_lanes(trials)
         step = 0
@@ -100,6 +122,7 @@ KINDS = {
     # Adam divides small gradients by themselves, and shows how they round.
     "momentum": (dict(build=normalized, optimizer="momentum", batch_size=37), False),
     "linear": (dict(network="mlp", optimizer="nesterov", schedule="linear"), True),
+    "convolved": (dict(build=convolved, batch_size=4, xla=True), False),
 }
 
 
@@ -125,7 +148,7 @@ class BitsTest(tf.test.TestCase, parameterized.TestCase):
         *(("mlp", 15, size) for size in (3, 8, 32, 37, 64, 256, 512)),
         *(("linear", 3, size) for size in (3, 8, 37, 64)),
         *(("linear", 15, size) for size in (1, 2, 4, 16)),
-        *(("normalized", 3, 37), ("normalized", 15, 2)),
+        *(("normalized", 3, 37), ("normalized", 15, 2), ("convolved", 3, 4)),
     )
     def test_no_bit_depends_on_what_other_lanes_hold(self, kind, lanes, batch_size):
         case, masked = case_of(kind, batch_size, lanes), KINDS[kind][1]
@@ -185,16 +208,18 @@ class BitsTest(tf.test.TestCase, parameterized.TestCase):
         ):
             self.assertIsNone(program.twin(8))
 
-    @parameterized.parameters(("mlp", 1), ("momentum", 37), ("linear", 37))
+    @parameterized.parameters(
+        *(("mlp", 1), ("momentum", 37), ("linear", 37), ("convolved", 4))
+    )
     def test_lanes_compute_what_one_lane_does(self, kind, batch_size):
         case, masked = case_of(kind, batch_size), KINDS[kind][1]
         trials = [case.loaded(lane, lane, masked=masked) for lane in range(LANES)]
-        found = case.trained(trials, (3, 1))
+        found = case.trained(trials, (3, 3))
         case.program = case.built()
         self.assertIsNone(case.program.twin(8))
         for trial in trials:
             alone = trial._replace(lane=0)
-            state, advance = case.trained([alone], (3, 1))[0]
+            state, advance = case.trained([alone], (3, 3))[0]
             lane_state, lane_advance = found[trial.lane]
             self.assertAllClose(lane_advance.loss, advance.loss, rtol=1e-5)
             metrics = advance.evaluation.metrics
