@@ -41,8 +41,8 @@ def of(points: int, *sizes: int) -> tuple[str, str]:
 
 KINDS = {
     # Lanes, slots, turns until a stop, and bindings; most values meet by pairs.
-    "feasible": (3, 2, 5, (*BINDINGS, *DIVERGING, *of(4, 8))),
-    "pruned": (3, 2, 29, (*BINDINGS, *PRUNED, TO_THE_END, *of(7, 1, 37))),
+    "feasible": (3, 2, 1, (*BINDINGS, *DIVERGING, *of(4, 8))),
+    "pruned": (3, 2, 36, (*BINDINGS, *PRUNED, TO_THE_END, *of(7, 1, 37))),
     "quickstart": (15, 3, 40, (*QUICK, "workload.points = 16")),
     "parts": (15, 2, 3, (*BINDINGS, *PARTS, *PRUNED, TO_THE_END, *of(15, 3))),
     "alone": (1, 3, 9, (*BINDINGS, TO_THE_END, *of(7, 37))),
