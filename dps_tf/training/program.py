@@ -81,7 +81,8 @@ _KEPT = 1 << 20
 _HELD = 1 << 26
 """Most bytes of a state that stays on its device between turns: a hundred fit there.
 
-Labels in files of at most as many are read whole, to be checked.
+Initial points that are kept take at most as many. Labels in files of at most as many
+are read whole, to be checked.
 """
 
 
@@ -216,9 +217,9 @@ class Program:
         self._names = (*task.loss_metaparameters, *self.optimizer.reads)
         self._row_of = functools.lru_cache(maxsize=1024)(self._row)
         # Cells that share a network begin their trials at the same points.
-        kept = 256 if self.takes_any_batch else 0
+        kept = min(256, _HELD // (4 * self.network.count_params() + 1))
         draw = functools.partial(initial_point, self.network)
-        self.initial_point = functools.lru_cache(maxsize=kept)(draw)
+        self.initial_point = functools.lru_cache(kept * self.takes_any_batch)(draw)
         if lanes > 1:
             self._check_lanes()
         parts = self.network, data, self.objective, self._replicas
