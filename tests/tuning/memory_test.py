@@ -40,7 +40,14 @@ KINDS = {
     # The states of 15 lanes take more than a megabyte.
     "sgd": (1, ("workload.optimizer = 'sgd'",)),
     "nesterov": (1, ()),
-    "goal": (1, ("sweep.evaluation_mode = 'goal'",)),
+    "goal": (
+        1,
+        (
+            "sweep.evaluation_mode = 'goal'",
+            "workload.dataset_arguments = {'examples': 2000, 'classes': 3}",
+        ),
+    ),
+    "small_goal": (1, ("sweep.evaluation_mode = 'goal'",)),
     "pruned": (1, (PRUNED, "sweep.sparsity_methods = ('snip',)")),
     "gradual": (
         1,
