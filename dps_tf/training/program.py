@@ -157,7 +157,8 @@ class Program:
         objective: the objective that is trained and evaluated.
         gradual: the rule that prunes during training, or None.
         lanes: number of trials that are advanced together.
-        layout: names what the arrays of a state are, and how many of each.
+        layout: names what the arrays of a state are, how many of each, and the
+            optimizer with its slots: those of another may have the same forms.
         takes_any_batch: whether its graph is for batches of any size.
         initial_point: returns the weights before the first step, by seed.
         traces: number of times the slice was traced; stays at 1.
@@ -293,7 +294,8 @@ class Program:
         parts = self._fresh_parts(self.network.weights)
         self._counts = [len(part) for part in parts]
         named = zip(self._counts, _PARTS, strict=True)
-        self.layout = ", ".join(f"{count} {name}" for count, name in named)
+        rule = ", ".join([self.optimizer.name, *self.optimizer.slot_names])
+        self.layout = ", ".join(f"{n} {part}" for n, part in named) + f" ({rule})"
         arrays = [array for part in parts for array in part]
         self._packing, self._packings = Packing(arrays), Packing(arrays, self._sides)
         ones = self._masks_of(None)

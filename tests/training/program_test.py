@@ -340,11 +340,19 @@ class RefusalTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(UserError, "reads nothing named 'momentum'"):
             problem.begin(program, momentum=0.9)
 
-    def test_state_of_another_network(self):
-        (problem, program), (adam, other) = plain("sgd"), plain("adam")
-        adam.begin(other)
-        with self.assertRaisesRegex(UserError, "not one of this program"):
-            program.load(other.read(), problem.point)
+    def test_state_of_another_network_or_optimizer(self):
+        problem, program = plain("momentum")
+        wider = Problem(optimizer="momentum", arguments={"widths": (65,)}).program()
+        for other, is_named_alike in ((wider, True), (plain("nesterov")[1], False)):
+            problem.begin(other)
+            state = other.read()
+            self.assertEqual(state.layout == program.layout, is_named_alike)
+            # Each of the two comparisons refuses one of them, and not the other.
+            shapes = [array.shape for array in state.arrays]
+            own = [shape for shape, _ in program._packing.forms]
+            self.assertEqual(shapes == own, not is_named_alike)
+            with self.assertRaisesRegex(UserError, "not one of this program"):
+                program.load(state, problem.point)
 
     def test_layer_whose_rate_of_dropout_is_zero_is_welcome(self):
         def network() -> keras.Model:
