@@ -17,6 +17,7 @@ from dps_tf._keras import keras
 from dps_tf.core import Goal, TrialState, UserError
 from dps_tf.data import Chain, FirstTokens
 from dps_tf.training import DeviceData, Program, Task, evaluation
+from dps_tf.training import program as programs
 from tests.training import problems
 from tests.training.problems import Problem, Tokens, one_device, same_bits
 
@@ -135,6 +136,20 @@ class BitsTest(tf.test.TestCase, parameterized.TestCase):
             program.advance(DECAYING.order(step, 10))
             state = program.read()
         self.assertTrue(same_bits(state, self.straight))
+
+    @parameterized.parameters((programs._HELD, "CPU:1"), (0, "CPU:0"))
+    def test_states_that_do_not_fit_lie_on_the_host_and_go_on(self, most, place):
+        DECAYING.begin(self.program)
+        for step in range(0, 60, 20):
+            state = self.program.read()
+            with tf.device("/device:CPU:1"), mock.patch.object(programs, "_HELD", most):
+                self.program.load(state, DECAYING.point)
+                state = self.program.state
+            tensors, _ = state.arrays.held
+            self.assertEndsWith(tensors[0].device, place)
+            self.program.load(state, DECAYING.point)
+            self.program.advance(DECAYING.order(step, 20))
+        self.assert_same(self.program)
 
     def test_state_that_was_read_is_a_copy(self):
         DECAYING.begin(self.program)
