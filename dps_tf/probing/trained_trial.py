@@ -126,7 +126,7 @@ def trained_trial(
         prune = Pruner(specification, dataset, sweep.layout.scores, files)
         seed = derive_seed(specification.cell.seed, number, "initial point")
         held = prune(number, initial_point(model, seed)).masks or ()
-        masks = [np.asarray(mask, np.float32) for mask in held]
+        masks = [mask.astype(np.float32) for mask in held]
     point = trial_points(specification, study.history, number + 1)[number]
     for place, outside in prunable.entries_outside(model, state.arrays, masks or ()):
         raise UserError(

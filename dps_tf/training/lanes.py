@@ -247,12 +247,12 @@ class _Rules(dict[str, Any]):
 
     def __init__(self, given: Mapping[str, Any], refused: list[str], in_groups: bool):
         """`refused`: gets the types of operations that have no rule."""
-        # Of a branch, lanes are gathered otherwise, and their bits depend on others. Of
-        # a list, each lane is looked up in a loop.
-        kept: dict[str, tuple[int, ...]]
-        kept = dict.fromkeys(("If", "StatelessIf", "StatelessCase"), (0,))
-        kept |= dict.fromkeys(("TensorListGetItem", "TensorListGather"), (0, 1))
-        own = {name: _unless(places, given[name]) for name, places in kept.items()}
+        # Otherwise the lanes of each branch are gathered, and their bits depend on
+        # others; and each lane reads a list in a turn of a loop.
+        branches = ("If", "StatelessIf", "StatelessCase")
+        reads = ("TensorListGetItem", "TensorListGather")
+        own = {name: _unless((0,), given[name]) for name in branches}
+        own |= {name: _unless((0, 1), given[name]) for name in reads}
         own |= dict.fromkeys(("While", "StatelessWhile"), _refuse)
         own["StatelessRandomUniformFullIntV2"] = _random_bits
         for name in _CONVOLUTIONS if in_groups else ():

@@ -81,7 +81,8 @@ _KEPT = 1 << 20
 _HELD = 1 << 26
 """Most bytes of a state that stays on its device between turns: a hundred fit there.
 
-Labels in files of at most as many are read whole, to be checked.
+Initial points that are kept take at most as many. Labels in files of at most as many
+are read whole, to be checked.
 """
 
 
@@ -156,7 +157,8 @@ class Program:
         objective: the objective that is trained and evaluated.
         gradual: the rule that prunes during training, or None.
         lanes: number of trials that are advanced together.
-        layout: names what the arrays of a state are, and how many of each.
+        layout: names what the arrays of a state are, how many of each, and the
+            optimizer with its slots: those of another may have the same forms.
         takes_any_batch: whether its graph is for batches of any size.
         initial_point: returns the weights before the first step, by seed.
         traces: number of times the slice was traced; stays at 1.
@@ -216,9 +218,9 @@ class Program:
         self._names = (*task.loss_metaparameters, *self.optimizer.reads)
         self._row_of = functools.lru_cache(maxsize=1024)(self._row)
         # Cells that share a network begin their trials at the same points.
-        kept = 256 if self.takes_any_batch else 0
+        kept = min(256, _HELD // (4 * self.network.count_params() + 1))
         draw = functools.partial(initial_point, self.network)
-        self.initial_point = functools.lru_cache(maxsize=kept)(draw)
+        self.initial_point = functools.lru_cache(kept * self.takes_any_batch)(draw)
         if lanes > 1:
             self._check_lanes()
         parts = self.network, data, self.objective, self._replicas
@@ -291,7 +293,8 @@ class Program:
         parts = self._fresh_parts(self.network.weights)
         self._counts = [len(part) for part in parts]
         named = zip(self._counts, _PARTS, strict=True)
-        self.layout = ", ".join(f"{count} {name}" for count, name in named)
+        rule = ", ".join([self.optimizer.name, *self.optimizer.slot_names])
+        self.layout = ", ".join(f"{n} {part}" for n, part in named) + f" ({rule})"
         arrays = [array for part in parts for array in part]
         self._packing, self._packings = Packing(arrays), Packing(arrays, self._sides)
         ones = self._masks_of(None)

@@ -20,6 +20,7 @@ from dps_tf.training import (
     Program,
     Task,
     device_memory,
+    evaluation,
     most_lanes,
 )
 from dps_tf.training import strategy as strategies
@@ -119,7 +120,8 @@ def state_bytes(study: StudySpecification, dataset: Dataset) -> tuple[int, int]:
         arrays += gradual(network).fresh(network.weights)
     state = sum(math.prod(a.shape) * tf.as_dtype(a.dtype).size for a in arrays)
     ranks = len(dataset.validation) if study.evaluation == "goal" else 0
-    return state + ranks, sum(math.prod(variable.shape) for variable in trained)
+    state += ranks * (ranks > evaluation.GOAL_BATCH_SIZE)
+    return state, sum(math.prod(variable.shape) for variable in trained)
 
 
 class Resources:

@@ -79,16 +79,20 @@ class TrainedBackend(Backend):
         if self._options.engine == "local":
             check_threads(study)
         else:
-            configure_threads()
+            configure_threads(study.intra_op_threads)
         cell, workload = study.cell, study.workload
         dataset = data.load_for(workload, self._options.data_dir)
         where = f" on {dataset.name!r}"
         objectives.check_goal(study, dataset.token_bytes, where)
         check_batch_size(study, dataset)
-        # Slots of a cluster elsewhere count their own when they open the study.
-        trains = self._options.ray_address is None
-        lanes = self._machine().lanes_of(study, dataset) if trains else 0
-        check_memory(study, dataset, lanes)
+        if self._options.engine == "local":
+            check_memory(study, dataset, self._machine().lanes_of(study, dataset))
+        elif not tf.config.list_physical_devices("GPU"):
+            # GPUs and TPUs are the slots', which count when they open the study.
+            cpus = Resources.of_this_machine(self._options.slots, "one_device")
+            is_here = self._options.ray_address is None
+            lanes = cpus.lanes_of(study, dataset) if is_here else 0
+            check_memory(study, dataset, lanes)
         optim.check_rates(
             workload.learning_rate_schedule,
             workload.draw(cell.seed, workload.points),
@@ -111,7 +115,8 @@ class TrainedBackend(Backend):
         settled = machine.settled(study)
         if self._options.engine == "ray":
             lanes = machine.lanes_of(settled, dataset)
-            check_memory(settled, dataset, lanes, lanes)
+            own = None if self._options.ray_address is None else lanes
+            check_memory(settled, dataset, lanes, own)
         programs = machine.programs(settled, dataset, self._note)
         settled = settled.settled_by({"lanes": programs[0].lanes})
         trained = workload.order, prune, study.splits_at

@@ -40,7 +40,7 @@ def write_table(
     evaluation_seconds: medians over the repeats."""
     rows = []
     for network in SHAPES:
-        task = _task(network, train_examples)
+        task = task_of(network, train_examples)
         for batch_size in batch_sizes:
             machine = _Machine(task, resources, batch_size)
             found = [machine.measure(seconds) for _ in range(repeats)]
@@ -59,7 +59,7 @@ def write_table(
     return table
 
 
-def _task(network: str, train_examples: int) -> Task:
+def task_of(network: str, train_examples: int) -> Task:
     """Returns a network with made-up examples of its data set's shape and numbers."""
     generator = np.random.default_rng(0)
 

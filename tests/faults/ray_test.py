@@ -38,6 +38,15 @@ NOISY_QUADRATIC = (
 )
 
 
+TRAINED = (
+    "--gin_file=quickstart",
+    "--gin_bindings=workload.points = 7",
+    "--gin_bindings=workload.step_budget = 64",
+    "--gin_bindings=sweep.batch_sizes = (3, 37)",
+    "--lanes=3",
+)
+
+
 class Driver:
     """The command, forked: importing TensorFlow anew takes longer than a sweep."""
 
@@ -195,6 +204,16 @@ def test_actors_nodes_and_driver_killed_leave_the_tables_of_one_machine(
         done = killed_sweep(nodes, start, folder / "sweep", every[-left:])
         assert results(folder / "sweep") == alone()
         left -= len(done)
+
+
+def test_trials_that_are_trained_in_lanes_have_the_bytes_of_threads(children, tmp_path):
+    found = []
+    for slots in (("--slots=1",), ("--slots=2", "--engine=ray")):
+        folder = tmp_path / slots[-1]
+        folder.mkdir()
+        Driver(children, folder / "output", *TRAINED, *slots).end()
+        found.append(results(folder / "sweep"))
+    assert len(found[0]) == 4 and found[0] == found[1]
 
 
 @pytest.mark.parametrize("part", ["raylet", "gcs_server"])

@@ -27,22 +27,23 @@ POINTS = {
 }
 UPDATES = 9
 RATES = [0.05 * (1 - 0.9 * min(t, 5) / 5) for t in range(UPDATES)]
+LINEAR = {"decay_steps": 5, "end_learning_rate_factor": 0.1}
 SHAPES = {"vector": (3,), "matrix": (4, 4), "kernel": (2, 1, 2, 4)}
 
 
 def built(name: str, variables, **point: float) -> optim.TensorOptimizer:
     """Returns an optimizer whose rates are RATES."""
-    given = {"learning_rate": 0.05, "decay_steps": 5, "end_learning_rate_factor": 0.1}
+    given = {"learning_rate": 0.05, **LINEAR}
     optimizer = optim.TensorOptimizer(name, "linear", {**given, **point})
     optimizer.set_metaparameters({**given, **point})
     optimizer.build(variables)
     return optimizer
 
 
-def drawn(shape, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def drawn(shape, seed: int = 0, updates: int = UPDATES) -> tuple[np.ndarray, ...]:
     """Returns initial weights and the gradients of all updates."""
-    generator = np.random.default_rng(seed)
-    return generator.normal(size=shape), generator.normal(size=(UPDATES, *shape))
+    normal = np.random.default_rng(seed).normal
+    return normal(size=shape), normal(size=(updates, *shape))
 
 
 def updated(name: str, start, gradients, **point) -> tuple[np.ndarray, np.ndarray]:
@@ -104,10 +105,12 @@ FUSED = [name for name in optim.OPTIMIZERS.names() if optim.OPTIMIZERS[name].fus
 
 
 class FusedRuleTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.product(name=FUSED, decays=[True, False])
-    def test_has_the_bits_of_the_rule(self, name, decays):
-        options = {"weight_decay": 0.1, "averaging_decay": 0.8} if decays else {}
-        start, gradients = (tf.cast(a, tf.float32) for a in drawn((3, 41)))
+    @parameterized.product(name=FUSED, schedule=["constant", "linear"])
+    def test_has_the_bits_of_the_rule(self, name, schedule):
+        options = {}
+        if schedule == "linear":
+            options = {"weight_decay": 0.1, "averaging_decay": 0.8, **LINEAR}
+        start, gradients = (tf.cast(a, tf.float32) for a in drawn((3, 41), updates=20))
 
         @tf.function(autograph=False)
         def weights(optimizer, rate):
@@ -123,9 +126,9 @@ class FusedRuleTest(tf.test.TestCase, parameterized.TestCase):
 
             slots = optimizer.flat(optimizer.init([start]))
             initial = (tf.constant(0, tf.int64), start, slots)
-            return tf.while_loop(lambda n, *_: n < UPDATES, update, initial)
+            return tf.while_loop(lambda n, *_: n < 20, update, initial)
 
-        optimizer = optim.build(name, metaparameters=options)
+        optimizer = optim.build(name, schedule, metaparameters=options)
         fused = dataclasses.replace(optimizer, is_fused=True)
         for rate in (0.03, 1.7):
             for one, other in zip(

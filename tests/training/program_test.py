@@ -17,6 +17,7 @@ from dps_tf._keras import keras
 from dps_tf.core import Goal, TrialState, UserError
 from dps_tf.data import Chain, FirstTokens
 from dps_tf.training import DeviceData, Program, Task, evaluation
+from dps_tf.training import program as programs
 from tests.training import problems
 from tests.training.problems import Problem, Tokens, one_device, same_bits
 
@@ -135,6 +136,20 @@ class BitsTest(tf.test.TestCase, parameterized.TestCase):
             program.advance(DECAYING.order(step, 10))
             state = program.read()
         self.assertTrue(same_bits(state, self.straight))
+
+    @parameterized.parameters((programs._HELD, "CPU:1"), (0, "CPU:0"))
+    def test_states_that_do_not_fit_lie_on_the_host_and_go_on(self, most, place):
+        DECAYING.begin(self.program)
+        for step in range(0, 60, 20):
+            state = self.program.read()
+            with tf.device("/device:CPU:1"), mock.patch.object(programs, "_HELD", most):
+                self.program.load(state, DECAYING.point)
+                state = self.program.state
+            tensors, _ = state.arrays.held
+            self.assertEndsWith(tensors[0].device, place)
+            self.program.load(state, DECAYING.point)
+            self.program.advance(DECAYING.order(step, 20))
+        self.assert_same(self.program)
 
     def test_state_that_was_read_is_a_copy(self):
         DECAYING.begin(self.program)
@@ -340,11 +355,19 @@ class RefusalTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(UserError, "reads nothing named 'momentum'"):
             problem.begin(program, momentum=0.9)
 
-    def test_state_of_another_network(self):
-        (problem, program), (adam, other) = plain("sgd"), plain("adam")
-        adam.begin(other)
-        with self.assertRaisesRegex(UserError, "not one of this program"):
-            program.load(other.read(), problem.point)
+    def test_state_of_another_network_or_optimizer(self):
+        problem, program = plain("momentum")
+        wider = Problem(optimizer="momentum", arguments={"widths": (65,)}).program()
+        for other, is_named_alike in ((wider, True), (plain("nesterov")[1], False)):
+            problem.begin(other)
+            state = other.read()
+            self.assertEqual(state.layout == program.layout, is_named_alike)
+            # Each of the two comparisons refuses one of them, and not the other.
+            shapes = [array.shape for array in state.arrays]
+            own = [shape for shape, _ in program._packing.forms]
+            self.assertEqual(shapes == own, not is_named_alike)
+            with self.assertRaisesRegex(UserError, "not one of this program"):
+                program.load(state, problem.point)
 
     def test_layer_whose_rate_of_dropout_is_zero_is_welcome(self):
         def network() -> keras.Model:

@@ -7,12 +7,13 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from dps_tf.cli.sweep_run import SweepRun
 from dps_tf.core import UserError
 from dps_tf.store import LocalFiles, StudyRecord
 from dps_tf.store.states import State
-from dps_tf.training import TrainingRunner
+from dps_tf.training import TrainingRunner, strategy
 from dps_tf.training.packing import Packed
 from dps_tf.tuning import resources
 from dps_tf.tuning.interruption import StopRequest
@@ -29,6 +30,8 @@ from tests.made_up.studies import (
     study_of,
 )
 from tests.store.object_store import MemoryFiles
+from tests.training import problems
+from tests.training.problems import Problem
 
 POINTS = 4
 PRUNED = "sweep.sparsities = (0.6,)"
@@ -37,7 +40,14 @@ KINDS = {
     # The states of 15 lanes take more than a megabyte.
     "sgd": (1, ("workload.optimizer = 'sgd'",)),
     "nesterov": (1, ()),
-    "goal": (1, ("sweep.evaluation_mode = 'goal'",)),
+    "goal": (
+        1,
+        (
+            "sweep.evaluation_mode = 'goal'",
+            "workload.dataset_arguments = {'examples': 2000, 'classes': 3}",
+        ),
+    ),
+    "small_goal": (1, ("sweep.evaluation_mode = 'goal'",)),
     "pruned": (1, (PRUNED, "sweep.sparsity_methods = ('snip',)")),
     "gradual": (
         1,
@@ -145,14 +155,32 @@ def test_this_machine_holds_what_is_saved_where_a_cluster_elsewhere_trains():
     asked = sweep_run("pruned", engine="ray", ray_address="head:6379")
     assert is_refused(asked, POINTS * STATE - 1)
     assert not is_refused(asked, POINTS * STATE)
+    with (
+        mock.patch.object(tf.config, "list_physical_devices", lambda kind: [kind]),
+        mock.patch.object(strategy, "_grow_memory"),
+    ):
+        assert not is_refused(asked, 0)  # GPUs are left to the slots
 
 
-def test_a_slot_of_a_cluster_holds_its_own_lanes():
-    asked = sweep_run("lanes", engine="ray", ray_address="head:6379")
-    needed = 2 * 15 * STATE + 15 * STATE // 8
+@pytest.mark.parametrize(("address", "trials"), [("head:6379", 15), (None, 16)])
+def test_a_slot_of_a_cluster_holds_its_own_lanes(address, trials):
+    """Where Ray is started, this machine holds the states of all slots."""
+    asked = sweep_run("lanes", engine="ray", ray_address=address)
+    needed = (trials + 15) * STATE + 15 * STATE // 8
     prepare = TrainedBackend.prepare
     assert is_refused(asked, needed - 1, prepare)
     assert not is_refused(asked, needed, prepare)
+    if address is None:
+        assert is_refused(asked, needed - 1)
+        assert not is_refused(asked, needed)
+
+
+def test_initial_points_that_are_kept_take_at_most_64_megabytes():
+    large = Problem(problems.DIGITS, arguments={"widths": (512, 512)})
+    for problem, most in ((Problem(problems.DIGITS), 256), (large, 55)):
+        program = problem.program(lanes=3)
+        assert program.initial_point.cache_info().maxsize == most
+        assert 4 * most * program.network.count_params() <= 1 << 26
 
 
 def test_states_of_trials_that_diverged_are_not_held_again():

@@ -9,49 +9,83 @@ from unittest import mock
 import pandas as pd
 import pytest
 
+from dps_tf import models
+from dps_tf._keras import keras
 from dps_tf.cli.sweep_run import SweepRun
 from dps_tf.probing.measurement import ProgramCache
 from dps_tf.probing.replay import WatchedRunner, dataset_of
 from dps_tf.store import LocalFiles, StudyReader, SweepReader
 from dps_tf.training import TrainingRunner
+from dps_tf.training import runner as runners
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.workloads.reading import SweepConfiguration, read_configuration
 from tests.made_up.small_sweeps import BINDINGS
 
-KINDS = {
+DIVERGING = (
+    "workload.count = 'feasible'",
     # With these rates more than half diverge.
-    "feasible": (
-        "workload.points = 4",
-        "workload.count = 'feasible'",
-        "workload.space = {'learning_rate': ('log', 1e-3, 1e40)}",
-        "workload.max_draws = 30",
-    ),
-    "pruned": (
-        "workload.points = 7",
-        "goal.threshold = 0.0",
-        "sweep.sparsities = (0.6,)",
-        "sweep.sparsity_methods = ('snip',)",
+    "workload.space = {'learning_rate': ('log', 1e-3, 1e10)}",
+    "workload.max_draws = 40",
+)
+PRUNED = "sweep.sparsities = (0.6,)", "sweep.sparsity_methods = ('snip',)"
+TO_THE_END = "goal.threshold = 0.0"
+PARTS = "workload.network = 'parts'", "workload.network_arguments = {}"
+CONVOLUTION = "workload.network_arguments = {'convolves': True}"
+QUICK = "workload.step_budget = 16", "evaluation.minimum = 4", *DIVERGING
+
+
+def of(points: int, *sizes: int) -> tuple[str, str]:
+    return f"workload.points = {points}", f"sweep.batch_sizes = {sizes}"
+
+
+KINDS = {
+    # Lanes, slots, turns until a stop, and bindings; most values meet by pairs.
+    "feasible": (3, 2, 1, (*BINDINGS, *DIVERGING, *of(4, 8))),
+    "pruned": (3, 2, 36, (*BINDINGS, *PRUNED, TO_THE_END, *of(7, 1, 37))),
+    "quickstart": (15, 3, 40, (*QUICK, "workload.points = 16")),
+    "parts": (15, 2, 3, (*BINDINGS, *PARTS, *PRUNED, TO_THE_END, *of(15, 3))),
+    "alone": (1, 3, 9, (*BINDINGS, TO_THE_END, *of(7, 37))),
+    "convolution": (
+        *(1, 2, 7),
+        (*BINDINGS, *PARTS, CONVOLUTION, *PRUNED, *DIVERGING, *of(4, 2)),
     ),
 }
 
 
+def parts(input_shape, classes, convolves=False) -> keras.Model:
+    """Returns a network with all that draws, averages or has no form in lanes."""
+    layers = keras.layers
+    inputs = hidden = keras.Input(input_shape)
+    if convolves:
+        hidden = layers.Reshape([-1, 1])(hidden)
+        hidden = layers.Flatten()(layers.Conv1D(3, 3)(hidden))
+    hidden = layers.BatchNormalization()(layers.Dense(6, use_bias=False)(hidden))
+    hidden = layers.Dropout(0.3)(layers.ReLU()(hidden))
+    return keras.Model(inputs, layers.Dense(classes)(hidden))
+
+
+models.register("parts", parts)
+
+
 def sweep_run(directory, kind: str, **options) -> SweepRun:
-    values = [*BINDINGS, *KINDS[kind]]
-    sweep, gin = read_configuration([], values)
+    names = [kind] if kind == "quickstart" else []
+    sweep, gin = read_configuration(names, KINDS[kind][-1])
     return SweepRun(SweepConfiguration(sweep, gin), Options(str(directory), **options))
 
 
-def study_of(directory) -> StudyReader:
-    (study,) = SweepReader(LocalFiles(), str(directory)).studies.values()
-    return study
+def studies_of(directory) -> list[StudyReader]:
+    return [*SweepReader(LocalFiles(), str(directory)).studies.values()]
 
 
 def tables_of(directory) -> dict[str, bytes]:
-    study = study_of(directory)
-    assert study.closed() is not None and not study.problems
-    names = ("trials", "curves")
-    return {name: Path(study.layout.table(name)).read_bytes() for name in names}
+    found = {}
+    for study in studies_of(directory):
+        assert study.closed() is not None and not study.problems
+        for name in ("trials", "curves"):
+            table = Path(study.layout.table(name))
+            found[f"{table.parent.name} {name}"] = table.read_bytes()
+    return found
 
 
 def stopped_after(turns: int, sweep: SweepRun) -> None:
@@ -62,7 +96,11 @@ def stopped_after(turns: int, sweep: SweepRun) -> None:
             stop.set("test")
         return run_turn(*arguments)
 
-    with mock.patch.object(TrainingRunner, "run", counted), pytest.raises(Interrupted):
+    with (
+        mock.patch.object(TrainingRunner, "run", counted),
+        mock.patch.object(runners, "SLICE_SECONDS", 0.0),
+        pytest.raises(Interrupted),
+    ):
         sweep.run(stop)
 
 
@@ -73,28 +111,30 @@ def in_one_slot(tmp_path_factory):
     @functools.cache
     def trained(kind: str) -> Path:
         folder = tmp_path_factory.mktemp(kind)
-        sweep_run(folder, kind, slots=1, lanes=3).run(StopRequest())
+        sweep_run(folder, kind, slots=1, lanes=KINDS[kind][0]).run(StopRequest())
         return folder
 
     return trained
 
 
-@pytest.mark.parametrize(("kind", "turns"), [("pruned", 5), ("feasible", 1)])
-def test_tables_do_not_depend_on_slots_or_interruptions(
-    in_one_slot, tmp_path, kind, turns
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_tables_do_not_depend_on_slots_slices_kills_or_neighbours(
+    in_one_slot, tmp_path, kind
 ):
-    expected, place = tables_of(in_one_slot(kind)), tmp_path / "killed"
-    stopped_after(turns, sweep_run(place, kind, slots=2, lanes=3))
-    states = sorted(Path(study_of(place).layout.states).iterdir())
-    for state in states[::2]:  # these trials begin again, each beside others
-        state.unlink()
-    sweep_run(place, kind, slots=2).run(StopRequest())
+    (lanes, slots, turns, _), place = KINDS[kind], tmp_path / "killed"
+    expected = tables_of(in_one_slot(kind))
+    stopped_after(turns, sweep_run(place, kind, slots=slots, lanes=lanes))
+    for study in studies_of(place):
+        states = sorted(Path(study.layout.states).glob("*"))
+        for state in states[::2]:  # these trials begin again, each beside others
+            state.unlink()
+    sweep_run(place, kind, slots=slots).run(StopRequest())
     assert tables_of(place) == expected
-    assert study_of(place).specification.lanes == 3
+    assert {study.specification.lanes for study in studies_of(place)} == {lanes}
 
 
 def test_a_recorded_trial_is_repeated_to_the_bit_in_its_lane(in_one_slot):
-    study = study_of(in_one_slot("feasible"))
+    study = studies_of(in_one_slot("feasible"))[-1]
     dataset = dataset_of(study, None)
     program = ProgramCache().program(study, dataset)
     assert program.lanes == 3
