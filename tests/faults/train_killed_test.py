@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.distribution.slurm_cluster import wait_until
 from tests.faults.victim import Victim, logged, results
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
@@ -30,11 +32,11 @@ BINDINGS = (
 KILLS = 5
 
 
-def start(children: Victim, directory: Path, **order: object) -> int:
+def start(children: Victim, directory: Path, *options: str, **order: object) -> int:
     """Starts the command on a sweep of two cells, with snapshots that are frequent."""
     bindings = [f"--gin_bindings={binding}" for binding in BINDINGS]
     arguments = ["--gin_file=quickstart", *bindings, f"--sweep_dir={directory}"]
-    return children.start(kind="train", arguments=arguments, **order)
+    return children.start(kind="train", arguments=[*arguments, *options], **order)
 
 
 def finish(children: Victim, directory: Path) -> None:
@@ -91,10 +93,19 @@ def test_each_signal_saves_and_leaves_to_be_run_again(
     children: Victim, tmp_path: Path, undisturbed: tuple[dict[str, bytes], float]
 ) -> None:
     sweep, output = tmp_path / "sweep", tmp_path / "output"
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+
+    def is_in_a_long_slice() -> object:
+        return re.search(r"slice of ([5-9]|\d\d)", output.read_text())
+
+    slow = ["--import=tests.faults.slow_steps"]
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    for number, options in *((each, []) for each in signals), (signal.SIGTERM, slow):
         before = logged(sweep)
-        child = start(children, sweep, background=True, output=str(output))
+        order = {"background": True, "output": str(output)}
+        child = start(children, sweep, *options, **order)
         wait_for_more(sweep, before)
+        if options:
+            wait_until(is_in_a_long_slice, 60, output.read_text)
         os.kill(child, number)
         asked = time.monotonic()
         assert children.wait(child) == 75, output.read_text()
