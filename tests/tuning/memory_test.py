@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from dps_tf.cli.sweep_run import SweepRun
 from dps_tf.core import UserError
-from dps_tf.store import LocalFiles, StudyRecord
-from dps_tf.store.states import State
+from dps_tf.store import LocalFiles, State, StudyRecord
 from dps_tf.training import TrainingRunner, strategy
 from dps_tf.training.packing import Packed
 from dps_tf.tuning import resources
