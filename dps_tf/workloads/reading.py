@@ -31,6 +31,7 @@ _NO_SECTION = re.compile(r"No configurable matching '(\w+)'")
 _NO_PARAMETER = re.compile(
     r"Configurable '(\w+)' doesn't have a parameter named '(\w+)'"
 )
+_REFERENCE = re.compile(r"[@%][\w./]+(\(\))?")
 _OWNERS = {
     "workload": "sweep.workloads",
     "goal": "workload.goal",
@@ -366,10 +367,10 @@ def _hint(error: str, bindings: Sequence[str]) -> str:
         return f" ({near_matches(match[2], inspect.signature(section).parameters)})"
     for binding in bindings:
         value = binding.partition("=")[2].strip()
-        if value.startswith(("@", "%")) or "\n" in value:
+        if "\n" in value:
             continue
         try:
-            ast.parse(value, mode="eval")
+            ast.parse(_REFERENCE.sub("None", value), mode="eval")
         except SyntaxError:
             return f" ({binding!r} has no value that Python knows)"
     return ""

@@ -140,6 +140,12 @@ def test_mistakes_in_gin_are_one_sentence(binding: str, sentence: str) -> None:
     assert "\n" not in str(refusal.value)
 
 
+def test_of_several_bindings_the_one_without_a_value_is_named() -> None:
+    fine = "sweep.workloads = (@one/workload(), @workload())"
+    with pytest.raises(UserError, match=r"\('sweep.sparsities = \(0.0,,\)' has no"):
+        read_configuration(["quickstart"], [fine, "sweep.sparsities = (0.0,,)"])
+
+
 def test_a_binding_that_every_scope_overrides_is_refused() -> None:
     files = ["lee2021/mnist_reproduction"]
     with pytest.raises(UserError, match="counts nowhere.*sgd/workload.points"):
