@@ -36,6 +36,22 @@ def marks(axis):
     }
 
 
+def test_cells_measured_in_both_versions_of_results_are_equal():
+    again = read_csv(SCRIPT.parent / "measured_again.csv")
+    assert again["seed"].eq(0).all() and again["workload"].nunique() == 2
+    names = {"steps_to_result_1": "steps_to_result", "best_trial_1": "best_trial"}
+    names |= {"evaluation_interval_1": "evaluation_interval"}
+    tables = [
+        read_csv(SCRIPT.parent / f"{n}_curves.csv") for n in ("mnist", "fashion_mnist")
+    ]
+    both = again.rename(columns=names).merge(pd.concat(tables))
+    assert len(both) == len(again)
+    assert both["steps_to_result_2"].eq(both["steps_to_result"]).all()
+    assert both["best_trial_2"].eq(both["best_trial"]).all()
+    alike = both[both["evaluation_interval_2"] == both["evaluation_interval"]]
+    assert alike["equal_evaluations"].eq(alike["evaluations_in_both"]).all()
+
+
 def test_each_bound_of_the_tables_has_its_reason(overview):
     found = overview.hollow_marks()
     recorded = read_csv(SCRIPT.parent / "hollow_marks.csv")
