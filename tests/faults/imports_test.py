@@ -704,7 +704,7 @@ def test_a_half_beside_the_goal_by_rounding_is_named(tmp_path):
     runs = from_tensorboard(tmp_path, batch_size=8)
     said = written(runs, tmp_path, Goal(METRIC, 0.3))[1]
     assert "is 0.300048828125, and the goal 0.3: if only rounding parts" in said
-    assert "note" not in written(runs, tmp_path, Goal(METRIC, 1e9, "maximize"))[1]
+    assert "round" not in written(runs, tmp_path, Goal(METRIC, 0.6, "maximize"))[1]
 
 
 def test_a_value_that_rounding_puts_beyond_a_strict_goal_is_named(tmp_path):
