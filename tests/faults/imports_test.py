@@ -698,6 +698,11 @@ def test_steps_and_values_that_may_mean_something_else_are_named(tmp_path, rows,
     assert said in lines and bool(said) == ("note" in lines)
 
 
+def test_of_a_goal_of_0_no_value_is_far(tmp_path):
+    runs = from_text(tmp_path / "in", "0,20,0.5\n0,40,0.01\n")
+    assert "note" not in written(runs, tmp_path, Goal(METRIC, 0.0))[1]
+
+
 def test_a_half_beside_the_goal_by_rounding_is_named(tmp_path):
     points = [(20, 0.5), (40, float(np.float16(0.3)))]
     write_log(tmp_path / "a" / "tfevents.1", points)

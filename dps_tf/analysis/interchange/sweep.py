@@ -181,7 +181,7 @@ def _odd_values(every: pd.DataFrame, steps: Any, goal: Goal) -> Iterator[str]:
     values, trials = every[goal.metric].to_numpy(), every["trial"].to_numpy()
     met, size = goal.reaches(values), np.abs(values)
     scale = abs(goal.threshold)
-    is_far = (size > 20 * scale).all() or (20 * size < scale).all()
+    is_far = scale > 0 and ((size > 20 * scale).all() or (20 * size < scale).all())
     if len(steps) > 1 and steps[0] and (met.all() or is_far and not met.any()):
         yield (
             f"{'every' if met.all() else 'no'} value of {goal.metric} "
