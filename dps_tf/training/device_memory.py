@@ -55,7 +55,7 @@ def explain(placement: str) -> str:
     """Returns a sentence for the user on where a placement puts data."""
     if placement == "auto":
         return (
-            f"data: on the device where lanes read them, or a set takes at most "
+            "data: on the device where lanes read them, or a set takes at most "
             f"{DATA_SHARE:.0%} of its free memory; else streamed from the host"
         )
     where = {"device": "on the device", "stream": "streamed from the host"}

@@ -260,7 +260,6 @@ def evaluator_for(
     examples = len(evaluated.data.split(VALIDATION).labels)
     if goal is None or examples <= evaluation.GOAL_BATCH_SIZE:
         return ExactEvaluator(evaluated)
-    is_streamed = evaluated.data.placement == "stream"
-    return (StreamedGoalEvaluator if is_streamed else ResidentGoalEvaluator)(
-        evaluated, goal
-    )
+    if evaluated.data.placement == "stream":
+        return StreamedGoalEvaluator(evaluated, goal)
+    return ResidentGoalEvaluator(evaluated, goal)

@@ -1,8 +1,8 @@
 """Milliseconds of a trial's step on a device: `python -m tests.benchmarks.accelerator`.
 
 For one that is lent for minutes: rows as of `grid/h200.csv`, the most important first,
-and none is begun after `--minutes`. What else to run there, in this
-order: the quickstart with `--deterministic` twice, whose tables are compared, and then
+and none is begun after `--minutes`. What else to run there, in this order: the
+quickstart with `--deterministic` twice, whose tables are compared, and then
 `--gin_file=lee2021/mnist_sgd`, as far as it goes.
 """
 

@@ -183,10 +183,10 @@ def _odd_values(every: pd.DataFrame, steps: Any, goal: Goal) -> Iterator[str]:
     scale = abs(goal.threshold)
     is_far = scale > 0 and ((size > 20 * scale).all() or (20 * size < scale).all())
     if len(steps) > 1 and steps[0] and (met.all() or is_far and not met.any()):
+        whose, does = ("every", "meets") if met.all() else ("no", "comes near")
         yield (
-            f"{'every' if met.all() else 'no'} value of {goal.metric} "
-            f"{'meets' if met.all() else 'comes near'} the goal {goal.threshold:g}: "
-            "give both in one unit, as percent and shares are not."
+            f"{whose} value of {goal.metric} {does} the goal {goal.threshold:g}: give "
+            "both in one unit, as percent and shares are not."
         )
     is_near = np.isclose(values, goal.threshold, rtol=1e-5, atol=0)
     with np.errstate(over="ignore"):
