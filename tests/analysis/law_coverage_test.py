@@ -16,9 +16,9 @@ from dps_tf.analysis.law import Observations, fit_law
 from tests.analysis.coverage import (
     CASES,
     DESIGNS,
-    coverage_of,
     doubted,
     hardest_law,
+    held,
     most_doubted,
 )
 from tests.analysis.sweeps import first_passage, minimum_factor, sweep, sweep_at_edge
@@ -141,20 +141,28 @@ def test_the_bracket_takes_away_the_bias_of_half_an_interval():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CASES if name != "law"])
-def test_intervals_hold_or_the_one_averaged_over_the_exponent_does(name):
+@pytest.mark.parametrize(
+    "name", ["Gumbel", "t, 3 degrees", "winners at edges", "bounds"]
+)
+def test_intervals_hold_where_the_law_holds(name):
     # Standard error of a share of 95 % over 50 curves: 3 %. The law itself is above.
-    least = (0.0 if name.startswith("power") else 0.88), 0.88
-    shares = coverage_of(name, curves=50, least=least)
-    assert shares.held >= least[0] and shares.averaged >= least[1], shares
+    assert np.mean([*held(name, curves=50)]) >= 0.88
+
+
+@pytest.mark.slow
+def test_intervals_averaged_over_the_exponent_hold_whatever_it_is():
+    # Each takes an integral over the exponent. Of 112 intervals 100 or more hold in 99
+    # of 100 cases; were they of 80 %, in one.
+    shares = [np.mean([*held(name, 16, averaged=True)]) for name in CASES]
+    assert np.mean(shares) >= 0.89 and min(shares) >= 0.75, shares
 
 
 @pytest.mark.slow
 def test_one_in_ten_sweeps_of_the_law_is_doubted_and_most_with_another_exponent():
-    # Were 25 % of 72 curves doubted, 3 of 100 such tests would pass; at 9 %, 97.
-    assert np.mean([doubted(name, 1.0, 24) for name in DESIGNS]) <= 0.16
-    # Were half of 36 curves doubted, none in a thousand would.
-    assert np.mean([doubted(name, 0.7, 12) for name in DESIGNS]) >= 0.8
+    # Were 25 % of 48 curves doubted, 6 of 100 such tests would pass; at 9 %, 94.
+    assert np.mean([doubted(name, 1.0, 16) for name in DESIGNS]) <= 0.16
+    # Were half of 24 curves doubted, three in a thousand would.
+    assert np.mean([doubted(name, 0.7, 8) for name in DESIGNS]) >= 0.79
 
 
 @pytest.mark.parametrize("name", DESIGNS)
