@@ -230,9 +230,14 @@ def read_configuration(
             if line.section == "workload":
                 configuration.check_field(line.parameter)
         sweep = gin.get_configurable(configuration.sweep)()
-        _check_reach(given)
-        _check_references(given, "")
-        _check_references(own, in_files)
+        resolved, operative = gin.config_str(), gin.operative_config_str()
+        bound, used = _Written(resolved), _used(operative)
+        _check_reach(given, bound, used)
+        _check_references(given, bound.macros, used)
+        # References of the files count too, although the command line may replace them.
+        before = bound if resolved == in_files else _Written(in_files)
+        used |= {part for s, n in before.references for part in ((s, n), ("", n))}
+        _check_references(own, bound.macros | before.macros, used)
     except UserError as error:
         # Gin adds the place where the value was refused, which the sentence names.
         raise UserError(str(error).split("\n")[0]) from error
@@ -240,7 +245,7 @@ def read_configuration(
         text = _one_line(e)
         hint = _hint(text, bindings)
         raise UserError(f"the configuration cannot be read: {text}{hint}") from e
-    return sweep, gin.operative_config_str()
+    return sweep, operative
 
 
 @dataclass(frozen=True)
@@ -287,22 +292,15 @@ class _Written(config_parser.ParserDelegate):
         return name
 
 
-def _used() -> set[tuple[str, str]]:
+def _used(operative: str) -> set[tuple[str, str]]:
     """Returns (scope, section) of each section that made a part of the sweep."""
-    operative = _Written(gin.operative_config_str()).lines
-    return {(line.scope, line.section) for line in operative}
+    return {(line.scope, line.section) for line in _Written(operative).lines}
 
 
-def _check_references(lines: Sequence[_Line], text: str) -> None:
-    """Raises UserError if nothing refers to the section or macro of a line.
-
-    `text` is a configuration in which references count too, although the command line
-    may have replaced them.
-    """
-    before, used = _Written(text), _used()
-    for scope, section in before.references:
-        used |= {(scope, section), ("", section)}
-    macros = before.macros | _Written(gin.config_str()).macros
+def _check_references(
+    lines: Sequence[_Line], macros: set[str], used: set[tuple[str, str]]
+) -> None:
+    """Raises UserError if nothing refers to the section or macro of a line."""
     for line in lines:
         if not line.parameter:
             if str(line) not in macros:
@@ -324,22 +322,22 @@ def _check_references(lines: Sequence[_Line], text: str) -> None:
             )
 
 
-def _check_reach(given: Sequence[_Line]) -> None:
+def _check_reach(
+    given: Sequence[_Line], bound: _Written, used: set[tuple[str, str]]
+) -> None:
     """Raises UserError for a binding without effect, as all scopes have their own.
 
     A binding in a scope, `sgd/workload.points`, wins over `workload.points` there.
     """
-    used = _used()
-    bound = set(map(str, _Written(gin.config_str()).lines))
-    names = set(map(str, given))
+    own, names = set(map(str, bound.lines)), set(map(str, given))
     for line in given:
         scopes = {scope for scope, section in used if section == line.section}
-        own = [f"{scope}/{line}" for scope in sorted(scopes)]
-        own = [name for name in own if name in bound and name not in names]
-        if scopes and len(own) == len(scopes):
+        each = [f"{scope}/{line}" for scope in sorted(scopes)]
+        each = [name for name in each if name in own and name not in names]
+        if scopes and len(each) == len(scopes):
             raise UserError(
                 f"{line} is bound and counts nowhere, because the gin file binds "
-                f"{', '.join(own)}: bind what you mean of these."
+                f"{', '.join(each)}: bind what you mean of these."
             )
 
 
