@@ -212,7 +212,8 @@ class Program:
                 for layer in self.network._flatten_layers()
             )
         )
-        self._step = self._build_step(task, batch_size)
+        is_called = lanes == 1 and bool({"MaxPool", "MaxPool3D"} & operations)
+        self._step = self._build_step(task, batch_size, is_called)
         is_local = self.optimizer.workers > 1
         self._workers = LocalWorkers(self._step) if is_local else None
         self._names = (*task.loss_metaparameters, *self.optimizer.reads)
@@ -231,7 +232,7 @@ class Program:
         self._batches = data.train_batches(size, lanes)
         loop = Loop if lanes == 1 else LaneLoop
         step = self._workers or self._step
-        self._loop = loop(step, self._replicas, self._batches, operations)
+        self._loop = loop(step, self._replicas, self._batches)
         self._views: weakref.WeakSet[Packed] = weakref.WeakSet()
         self.traces = 0
         # To look doubles the time of a trace.
@@ -264,7 +265,7 @@ class Program:
             if is_there:
                 raise NoLanes(what)
 
-    def _build_step(self, task: Task, batch_size: int) -> Step:
+    def _build_step(self, task: Task, batch_size: int, is_called: bool) -> Step:
         workers, replicas = self.optimizer.workers, self._replicas
         if workers > 1:
             strategies.check_shares(batch_size, workers, replicas.count)
@@ -279,6 +280,7 @@ class Program:
             if self.takes_any_batch
             else batch_size // (workers if workers > 1 else replicas.count),
             communicates=workers == 1,
+            is_called=is_called,
         )
 
     @property

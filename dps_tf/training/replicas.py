@@ -7,6 +7,7 @@ be part of a compiled loop, so that the loop stands around the replicas.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ import tensorflow as tf
 
 from dps_tf._keras import own_settings
 from dps_tf.training import strategy as strategies
+
+_NUMBERS = itertools.count()
 
 
 class Replicas:
@@ -67,12 +70,18 @@ class Replicas:
     def called(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a function that a loop within a replica calls, where that pays.
 
-        Without it the function's operations become part of the loop.
+        Without it the function's operations become part of the loop. The names of its
+        operations are its own: see `step.Loop`.
         """
         if not self._kind.calls_pay or self.uses_xla or not self.loops_inside:
             return function
-        apart = {"_noinline": True}
-        return tf.function(function, autograph=False, experimental_attributes=apart)
+        scope, apart = f"called_{next(_NUMBERS)}", {"_noinline": True}
+
+        def scoped(*arguments: Any) -> Any:
+            with tf.name_scope(scope):
+                return function(*arguments)
+
+        return tf.function(scoped, autograph=False, experimental_attributes=apart)
 
     def spread(self, values: Any) -> list[Any]:
         """Returns copies of nested tensors, one for each replica of this process."""
