@@ -174,7 +174,9 @@ prepare_environment() {
     say "installing dps_tf and what it needs (about 3 GB; some minutes)"
     # What is cut short below leaves the environment without a stamp.
     rm -f "$VENV"/dps_tf-requirements-*.stamp "$VENV/dps_tf-package.stamp"
-    install_source "$extras"
+    PIP_NO_COMPILE=1 install_source "$extras"
+    # pip compiles with one processor. Some packages hold templates that are no Python.
+    "$PYTHON" -m compileall -qq -j 0 -x '/tests?/' "$VENV/lib" || true
     # An environment with extras holds what one without them needs.
     set_stamp "requirements-" "$requirements"
     set_stamp "requirements-$extras" "$requirements"
