@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import gin
 import numpy as np
 
 from dps_tf import data, models
@@ -80,11 +81,25 @@ def given_name(kind: str, given: Any, name: str = "") -> str:
             f"({', '.join(handed)}) that builds it anew"
             f"{', or one pair (inputs, labels)' if kind == 'dataset' else ''}."
         )
+    _check_unbound(kind, given)
     module = given.__module__
     if module == "__main__" or getattr(sys.modules[module], own, None) is not given:
         register(name or own, given)
         return name or own
     return f"{module}.{own}"
+
+
+def _check_unbound(kind: str, given: Any) -> None:
+    """Raises UserError where gin binds values of a function: a sweep does not."""
+    try:
+        bound = gin.get_bindings(given, resolve_references=False)
+    except ValueError:
+        return  # Gin does not know it.
+    if bound:
+        raise UserError(
+            f"gin binds {', '.join(bound)} of the {kind} {given.__name__}, which has "
+            f"no effect in a sweep: give it as workload.{kind}_arguments."
+        )
 
 
 def _source(*pair: Any) -> Source:

@@ -173,6 +173,22 @@ def test_bindings_of_a_program_in_gin_count_nowhere_and_stay():
         gin.clear_config()
 
 
+@pytest.mark.parametrize("kind", ["network", "dataset"])
+def test_a_part_whose_values_gin_binds_is_not_called_without_them(kind):
+    def part(*_, size=32):
+        raise AssertionError(size)
+
+    part = gin.configurable(f"{kind}_of_others")(part)
+    given = {kind: part, "batch_sizes": (8,), "goal": 0.1}
+    assert dps_tf.sweep("quickstart", **given)
+    try:
+        gin.bind_parameter(f"{kind}_of_others.size", 64)
+        with pytest.raises(UserError, match=f"gin binds size of the {kind} part"):
+            dps_tf.sweep("quickstart", **given)
+    finally:
+        gin.clear_config()
+
+
 @pytest.mark.parametrize("is_scope", [True, False])
 @pytest.mark.parametrize("name", ["relu", "glorot_uniform", "Dense", "L2"])
 def test_a_name_of_keras_means_its_own(name, is_scope):
