@@ -165,11 +165,13 @@ class Resources:
         if strategy not in ("auto", "one_device"):
             return cls([strategies.build(strategy)])
         devices = strategies.local_devices()
-        if strategy == "one_device":
-            devices = devices[:1]
         each = [tf.distribute.OneDeviceStrategy(device) for device in devices]
+        on_host = strategies.kind(each[0]).on_host
+        # A host's devices have the same processors: slots of one share data and traces.
+        if strategy == "one_device" or on_host:
+            each = each[:1]
         most = min(processors(), _MAX_SLOTS)
-        slots = slots or (most if strategies.kind(each[0]).on_host else len(each))
+        slots = slots or (most if on_host else len(each))
         return cls([each[i % len(each)] for i in range(slots)])
 
     @property

@@ -36,8 +36,6 @@ POINTS = 4
 PRUNED = "sweep.sparsities = (0.6,)"
 SIXTEEN = "workload.points = 16"
 KINDS = {
-    # The states of 15 lanes take more than a megabyte.
-    "sgd": (1, ("workload.optimizer = 'sgd'",)),
     "nesterov": (1, ()),
     "goal": (
         1,
@@ -59,6 +57,7 @@ KINDS = {
         ),
     ),
     "workers": (1, ("workload.fixed = {'workers': 4, 'local_steps': 3}",)),
+    # Their states take more than a megabyte.
     "lanes": (15, (SIXTEEN,)),
     "lanes_pruned": (15, (SIXTEEN, PRUNED, "sweep.sparsity_methods = ('random',)")),
     "feasible": (
