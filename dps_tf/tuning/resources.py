@@ -144,6 +144,7 @@ class Resources:
         self.data_placement = "auto"
         self._held: dict[tuple[str, str], PlacedData] = {}
         self._latest: tuple[str, list[Program]] = "", []
+        self._seen: set[str] = set()
 
     @classmethod
     def of_this_machine(cls, slots: int = 0, strategy: str = "auto") -> Resources:
@@ -202,13 +203,15 @@ class Resources:
         specification: StudySpecification,
         dataset: Dataset,
         say: Callable[[str], None] = lambda text: None,
+        *,
+        is_seen: bool = False,
     ) -> list[Program]:
         """Returns one program per slot; slots of one device share its data.
 
         Where batches would exceed `memory_limit` there are fewer, but at least one. A
         deterministic study makes all operations of this process deterministic. If the
         study leaves its lanes open, they are decided here; `say` gets why there is one,
-        where that is because of an operation.
+        where that is because of an operation. `is_seen`: see `Task`.
 
         Raises:
             UserError: the batch does not fit the training set, or data of a study in
@@ -228,6 +231,8 @@ class Resources:
             )
         programs: list[Program] = []
         kind = _kind(specification)
+        # To look takes longer than to trace: once for all batch sizes.
+        task = replace(task, is_seen=is_seen or kind in self._seen)
         known = self._latest[1] if self._latest[0] == kind and not task.gradual else []
 
         def build(strategy: tf.distribute.Strategy) -> Program:
@@ -258,6 +263,7 @@ class Resources:
                 break
             programs.append(program)
             task = replace(task, is_seen=True)
+            self._seen.add(kind)
         # The others are let go: they are large.
         self._latest = kind, [p for p in programs if p.takes_any_batch]
         return programs

@@ -143,7 +143,7 @@ class TrainedBackend(Backend):
             pair = programs[:2]
             if len(pair) < 2 or pair[1].is_twin(pair[0]):
                 # Slots may share what they trace: the second program is built anew.
-                pair[1:] = self._one_slot.programs(settled, dataset)
+                pair[1:] = self._one_slot.programs(settled, dataset, is_seen=True)
             twice = TrainingRunner(pair, cell.seed, *trained)
             try:
                 twice.check_repeats(workload.draw(cell.seed, 1)[0])
