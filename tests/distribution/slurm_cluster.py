@@ -145,10 +145,13 @@ def _free_port() -> int:
 
 
 def wait_until(
-    is_so: Callable[[], object], seconds: float, told: Callable[[], str]
+    is_so: Callable[[], object],
+    seconds: float,
+    told: Callable[[], str],
+    pause: float = 0.25,
 ) -> None:
     """Returns when something is so; AssertionError with what was told otherwise."""
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, f"not within {seconds} s\n{told()}"
-        time.sleep(0.25)
+        time.sleep(pause)

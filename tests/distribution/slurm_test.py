@@ -31,6 +31,7 @@ goal.threshold = 0.0
 sweep.batch_sizes = (8, 16, 32, 64)
 """
 SECONDS = 600  # for each wait; machines that run the tests are shared
+PAUSE = 1.0  # between two questions to Slurm, each of which starts a program
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,7 @@ class Array:
         return len({path.parent for path in self.sweep_dir.glob("cells/*/states/*")})
 
     def wait_until(self, is_so) -> None:
-        wait_until(is_so, SECONDS, self.told)
+        wait_until(is_so, SECONDS, self.told, PAUSE)
 
     def wait_for_restart(self, task: int, times: int) -> None:
         """Returns when a task has been requeued and runs again; shortens the hold."""
@@ -218,7 +219,7 @@ def test_a_cluster_of_ray_trains_on_the_nodes_of_a_job(cluster, plain, tmp_path)
     wait_until(lambda: "PENDING" in cluster.run("squeue", "-h", "-o", "%T"), 60, str)
     time.sleep(3)
     cluster.run("scontrol", "update", f"jobid={job}", "StartTime=now")
-    wait_until(is_over, SECONDS, lambda: log.read_text() + cluster.told())
+    wait_until(is_over, SECONDS, lambda: log.read_text() + cluster.told(), PAUSE)
     assert "ExitCode=0:0" in cluster.run("scontrol", "show", "job", job)
     expected, found = _tables(plain), _tables(sweep_dir)
     assert expected.keys() == found.keys() and len(found) == 8

@@ -100,8 +100,12 @@ class Nodes:
     """A head node without slots, and nodes with two each."""
 
     def __init__(self) -> None:
-        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-        for _ in range(NODES):
+        head = {"num_cpus": 0, "include_dashboard": False}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+
+    def fill(self) -> None:
+        """Adds what is missing."""
+        while len(self.cluster.worker_nodes) < NODES:
             self.add()
 
     @property
@@ -134,7 +138,7 @@ class Nodes:
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Nodes]:
+def cluster() -> Iterator[Nodes]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")
         # Seconds until a silent node is given up.
@@ -144,6 +148,13 @@ def nodes() -> Iterator[Nodes]:
             yield found
         finally:
             found.close()
+
+
+@pytest.fixture
+def nodes(cluster: Nodes) -> Nodes:
+    """The cluster with all its nodes, whatever a test before has removed."""
+    cluster.fill()
+    return cluster
 
 
 def wait_for_progress(directory: Path, driver: Driver) -> None:
@@ -244,8 +255,6 @@ def test_a_cluster_without_slots_is_waited_for_until_the_timeout(
     for node in list(nodes.cluster.worker_nodes):
         nodes.remove(node)
     said = driver.end(code=75, seconds=90)
-    for _ in range(NODES):
-        nodes.add()
     assert re.search(r"waiting since \d\d:\d\d:\d\d for a slot of the Ray", said)
     assert "stopped by --slots_timeout, as the Ray cluster at " in said
 
@@ -262,7 +271,7 @@ def test_a_trial_that_kills_its_process_twice_has_failed(train):
                 seen |= listening(process)
                 if process.name() == "raylet":
                     modes.add(process.environ().get("RAY_AUTH_MODE", ""))
-        time.sleep(0.5)
+        time.sleep(2)  # A look at all connections takes a while.
     said = driver.end(code=1)
     assert "1 failed" in said
     assert "trials that failed: 3; cause of the first: " in said
