@@ -28,6 +28,8 @@ from dps_tf.tuning import own_code
 
 _MAX_SLOTS = 64
 """Largest default number of trials side by side on a CPU."""
+_KEPT = 1 << 22
+"""Most parameters of a program for one batch size that is kept for the next cell."""
 FREE_FIELDS = (
     "cell.batch_size",
     "cell.seed",
@@ -264,8 +266,16 @@ class Resources:
             programs.append(program)
             task = replace(task, is_seen=True)
             self._seen.add(kind)
-        # The others are let go: they are large.
-        self._latest = kind, [p for p in programs if p.takes_any_batch]
+        # Cells of one batch size can share any program; large ones are let go.
+        self._latest = (
+            kind,
+            [
+                program
+                for program in programs
+                if program.takes_any_batch
+                or (program.network.count_params() <= _KEPT and not task.is_own)
+            ],
+        )
         return programs
 
     def _most_lanes(

@@ -92,8 +92,21 @@ def test_cells_of_another_kind_are_not(values):
     assert theirs is not ours
 
 
-def test_own_code_is_looked_at_by_the_first_slot_of_the_first_batch_size_alone(machine, monkeypatch):
-    looked = []
+@pytest.mark.parametrize("is_small", [True, False])
+def test_cells_of_one_batch_size_share_a_small_program_without_lanes(
+    machine, monkeypatch, is_small
+):
+    monkeypatch.setattr(resources, "_KEPT", 1 << 22 if is_small else 0)
+    small, large, other, _ = studies(1, **{"sweep.seeds": (0, 1)})
+    first, _, second, _, third, _ = networks(machine, small, other, large)
+    assert (first is second) == is_small
+    assert second is not third
+
+
+def test_own_code_is_looked_at_by_the_first_slot_of_the_first_batch_size_alone(
+    monkeypatch,
+):
+    looked, machine = [], Resources.of_this_machine(2, "one_device")
 
     @contextlib.contextmanager
     def look():
