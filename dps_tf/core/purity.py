@@ -46,15 +46,20 @@ def arguments_alone(*, may_time: bool = False) -> Iterator[None]:
     """
     read: list[str] = []
     seeded: set[int] = set()
+    reads, installed = _READS, _INSTALLED
 
     def look(frame: FrameType, event: str, called: Any) -> None:
         # Millions of events a graph: nearly all end here.
-        name = ""
-        if event == "call":
-            if not frame.f_code.co_filename.startswith(_INSTALLED):
-                name = _entered(frame)
-        elif event == "c_call" and called.__name__ in _READS:
+        if event == "c_call":
+            if called.__name__ not in reads:
+                return
             name = _called(frame, called, seeded)
+        elif event == "call":
+            if frame.f_code.co_filename.startswith(installed):
+                return
+            name = _entered(frame)
+        else:
+            return
         if not name:
             return
         is_duration = name.removeprefix("time.").removesuffix("_ns") in _DURATIONS
