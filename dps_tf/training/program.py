@@ -315,10 +315,14 @@ class Program:
         )
         self._operations = check_graph(self._run.graph, self.network)
 
-    def twin(self, batch_size: int | None = None) -> Program | None:
+    def twin(
+        self, batch_size: int | None = None, *, in_turn: bool = False
+    ) -> Program | None:
         """Returns a program for another thread that shares what is traced here.
 
-        `batch_size`: its batch size; by default the same.
+        Args:
+            batch_size: its batch size; by default the same.
+            in_turn: whether it runs only while this program does not.
 
         Returns None where they cannot share it: streams have a position, TensorFlow may
         turn AddN into temporary variables, whose names all calls of a graph share, and
@@ -326,7 +330,8 @@ class Program:
         """
         size = batch_size or self.batch_size
         is_fixed = size != self.batch_size and not self.takes_any_batch
-        if is_fixed or self.data.placement != "device" or "AddN" in self._operations:
+        is_alone = not in_turn and "AddN" in self._operations
+        if is_fixed or self.data.placement != "device" or is_alone:
             return None
         twin = copy.copy(self)
         twin.batch_size, twin._views = size, weakref.WeakSet()

@@ -239,9 +239,14 @@ class Resources:
 
         def build(strategy: tf.distribute.Strategy) -> Program:
             data = self._data(dataset, strategy, lanes > 1)
-            alike = (p for p in (*programs, *known) if p.data is data)
-            like = next((p for p in alike if p.lanes == lanes), None)
-            return (like and like.twin(size)) or Program(
+            # A slot trains one study at a time.
+            before = known[len(programs) : len(programs) + 1]
+            twins = (
+                like.twin(size, in_turn=like in before)
+                for like in (*before, *programs, *known)
+                if like.data is data and like.lanes == lanes
+            )
+            return next(filter(None, twins), None) or Program(
                 task, data, size, goal=goal, lanes=lanes, jit_compile=xla
             )
 

@@ -73,6 +73,14 @@ def test_cells_that_differ_in_batch_size_seed_and_sparsity_are_traced_once(machi
     assert all(other is network for other in more)
 
 
+def test_what_slots_cannot_share_serves_the_next_cell_of_a_slot(machine):
+    """The gradient of a smoothed loss has an AddN."""
+    smoothed = {"workload.fixed": {"label_smoothing": 0.1}}
+    first, second, *others = networks(machine, *studies(**smoothed))
+    assert first is not second
+    assert others == [first, second]
+
+
 @pytest.mark.parametrize(
     "values",
     [
