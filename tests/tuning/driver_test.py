@@ -73,7 +73,7 @@ def test_kill_after_any_write_leaves_a_study_that_goes_on(found, often, seed):
     with a_look_takes(30.0 if often else 0.0):
         run(disk, asked, runner)
     writes = range(len(disk.history))
-    for write in rng.sample(writes, min(12, len(writes))):
+    for write in rng.sample(writes, min(8, len(writes))):
         second, said = disk.after(write), []
         run(second, asked, SyntheticRunner(trials), say=said.append)
         # The log is on the disk before the states are.

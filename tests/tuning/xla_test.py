@@ -14,10 +14,17 @@ from dps_tf.core import UserError
 from dps_tf.models import NETWORKS
 from dps_tf.store import LocalFiles, StudyReader, SweepLayout
 from dps_tf.training import strategy as strategies
+from dps_tf.tuning import own_code
 from dps_tf.tuning.options import Options
 from tests import interpreter
 
-VALUES = {"sweep.batch_sizes": (16,), "workload.points": 2, "workload.step_budget": 8}
+VALUES = {
+    "sweep.batch_sizes": (16,),
+    "workload.points": 2,
+    "workload.step_budget": 4,
+    # Every slice is one step: XLA compiles once for every length.
+    "evaluation.examples": 16,
+}
 
 
 def on_gpus(monkeypatch):
@@ -74,6 +81,8 @@ def _uncompiled(monkeypatch):
         return keras.Model(plain.input, one(plain.output))
 
     monkeypatch.setitem(NETWORKS._entries, "mlp", mlp)
+    # To look at it as at code of a user's own would take longer.
+    monkeypatch.setattr(own_code, "is_own", lambda *_: False)
 
 
 @pytest.mark.usefixtures("_uncompiled")
