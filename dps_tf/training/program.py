@@ -330,8 +330,9 @@ class Program:
         """
         size = batch_size or self.batch_size
         is_fixed = size != self.batch_size and not self.takes_any_batch
-        is_alone = not in_turn and "AddN" in self._operations
-        if is_fixed or self.data.placement != "device" or is_alone:
+        if is_fixed or self.data.placement != "device":
+            return None
+        if "AddN" in self._operations and not in_turn:
             return None
         twin = copy.copy(self)
         twin.batch_size, twin._views = size, weakref.WeakSet()
