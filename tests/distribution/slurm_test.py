@@ -22,14 +22,19 @@ from tests.packaging.source_tree import SOURCE_TREE
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
 SBATCH = SOURCE_TREE / "launch" / "slurm" / "sweep.sbatch"
-# Nobody reaches the goal, so every trial of the four cells takes as long as it may.
+# Simulated in turns that take a while: to import TensorFlow in each process, which most
+# of the time would go to, shows nothing of Slurm.
 SWEEP = """
-include 'quickstart.gin'
+include 'nqm/sgd.gin'
 workload.points = 4
-workload.step_budget = 400
-goal.threshold = 0.0
-sweep.batch_sizes = (8, 16, 32, 64)
+workload.step_budget = 40000
+evaluation.examples = 8388608
+evaluation.minimum = 512
+sweep.batch_sizes = (131072, 262144, 524288, 1048576)
+sweep.finishers = 1
 """
+SLOWLY = "--import=tests.faults.slow_simulation"
+PATH = f"PYTHONPATH={Path(dps_tf.__file__).parents[1]}:{interpreter.ROOT}"
 SECONDS = 600  # for each wait; machines that run the tests are shared
 PAUSE = 1.0  # between two questions to Slurm, each of which starts a program
 
@@ -57,10 +62,14 @@ class Array:
         (folder / "sweep.gin").write_text(SWEEP)
         told = cluster.run(
             *("env", f"DPS_TF_VENV={Path(sys.executable).parents[1]}"),
-            *(f"PYTHONPATH={Path(dps_tf.__file__).parents[1]}",),
+            *(PATH, "DPS_TF_TURN_SECONDS=0.05"),
             *("sbatch", "--parsable", f"--array=0-{tasks - 1}"),
             *(f"--chdir={folder}", f"--output={folder}/task-%a.log", str(SBATCH)),
-            *(f"--gin_file={folder}/sweep.gin", f"--sweep_dir={self.sweep_dir}"),
+            *(
+                f"--gin_file={folder}/sweep.gin",
+                f"--sweep_dir={self.sweep_dir}",
+                SLOWLY,
+            ),
         )
         assert told.strip().isdecimal(), told
         self.job = told.strip()
@@ -200,10 +209,10 @@ def test_a_cluster_of_ray_trains_on_the_nodes_of_a_job(cluster, plain, tmp_path)
     sweep_dir, log = tmp_path / "sweep", tmp_path / "job.log"
     told = cluster.run(
         *("env", f"DPS_TF_VENV={Path(sys.executable).parents[1]}"),
-        *(f"PYTHONPATH={Path(dps_tf.__file__).parents[1]}", "DPS_TF_PORT=26379"),
+        *(PATH, "DPS_TF_TURN_SECONDS=0.05", "DPS_TF_PORT=26379"),
         *("sbatch", "--parsable", "--nodes=1", f"--chdir={tmp_path}"),
         *(f"--output={log}", str(SOURCE_TREE / "launch" / "ray" / "sweep.sbatch")),
-        *(f"--gin_file={tmp_path}/sweep.gin", f"--sweep_dir={sweep_dir}"),
+        *(f"--gin_file={tmp_path}/sweep.gin", f"--sweep_dir={sweep_dir}", SLOWLY),
     )
     job = told.strip()
     assert job.isdecimal(), told
