@@ -51,7 +51,7 @@ def test_the_first_hour_ends_with_two_curves_in_a_figure(tmp_path):
         shutil.copy(TUTORIAL / name, tmp_path)
     # One slot compiles once, and a report of few sections takes as many seconds less.
     few = few_sections.command("headline", "table")
-    less = ["--gin_bindings=workload.points = 4", "--slots=1"]
+    less = ["--gin_bindings=workload.points = 2", "--slots=1"]
     less.append("--gin_bindings=sweep.batch_sizes = (8, 32, 512)")
     printed = [
         run([*few, *words[2:]], tmp_path)
