@@ -375,18 +375,17 @@ def test_an_object_has_the_code_of_its_class_and_shipped_parts_have_none():
     assert [code_hash(part) for part in [*shipped, None, data.Flip()]] == [""] * 5
 
 
-@pytest.mark.parametrize("changed", ["code", "network", "dataset"])
-def test_all_cells_of_a_curve_have_one_network_and_one_data_set(tmp_path, changed):
+def test_all_cells_of_a_curve_have_one_network_and_one_data_set(tmp_path):
     widths = [3]
-    before, after = f"own_before_{changed}", f"own_after_{changed}"
-    for name in (before, after):
+    for name in ("own_before", "own_after"):
         models.register(name, lambda *shape: models.build("mlp", *shape, widths=widths))
         data.register(name, lambda data_dir: data.Source(X[:40], Y[:40], 2, 12))
-    values = {**values_of(network=ONE), "workload.network": before}
+    values = {**values_of(network=ONE), "workload.network": "own_before"}
     curves(tmp_path, values)
-    if changed == "code":
-        widths[0] = 4
-    else:
-        values[f"workload.{changed}"] = after
-    with pytest.raises(UserError, match="b4-s0.0 would have another .* own-sgd-none"):
-        curves(tmp_path, {**values, "sweep.batch_sizes": (4,)})
+    values["sweep.batch_sizes"] = (4,)
+    for changed in ("workload.network", "workload.dataset", "code"):
+        widths[0] = 4 if changed == "code" else 3
+        told = "b4-s0.0 would have another .* own-sgd-none"
+        other = {} if changed == "code" else {changed: "own_after"}
+        with pytest.raises(UserError, match=told):
+            curves(tmp_path, {**values, **other})
