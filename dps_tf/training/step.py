@@ -266,7 +266,7 @@ class Loop:
     """Many steps of a trial in one graph, ended by a loss that is not finite."""
 
     def __init__(self, step: Step | LocalWorkers, replicas: Replicas, batches: Any):
-        """Sees only what a step and a piece of the batches need."""
+        """`batches`: the training data, which give each step its batch."""
         self._step = step
         self._replicas = replicas
         self._batches = batches
