@@ -272,15 +272,8 @@ class Resources:
             task = replace(task, is_seen=True)
             self._seen.add(kind)
         # Cells of one batch size can share any program; large ones are let go.
-        self._latest = (
-            kind,
-            [
-                program
-                for program in programs
-                if program.takes_any_batch
-                or (program.network.count_params() <= _KEPT and not task.is_own)
-            ],
-        )
+        keeps = programs[0].network.count_params() <= _KEPT and not task.is_own
+        self._latest = kind, [p for p in programs if keeps or p.takes_any_batch]
         return programs
 
     def _most_lanes(
